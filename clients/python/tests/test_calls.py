@@ -313,7 +313,7 @@ class Calls(unittest.TestCase):
             fallback = redis_ratelimit.asyncio.Limiter(soon)
             self.assertRaisesRegex(TypeError, "limiter for asyncio", Limiter, now, unreachable=fallback)
             self.assertRaisesRegex(TypeError, "deadline must be", Limiter, now, deadline="1")
-            for deadline in 0, float("nan"), float("inf"), 1e10:
+            for deadline in 0, "0s", timedelta(0), float("nan"), float("inf"), 1e10:
                 self.assertRaisesRegex(ValueError, "above 0 seconds, and at most", Limiter, now, deadline=deadline)
             self.assertRaisesRegex(TypeError, "timeout", Limiter, now, timeout=1)
 
@@ -322,7 +322,8 @@ class Calls(unittest.TestCase):
             for folder, limiter in ("", Limiter), (".asyncio", redis_ratelimit.asyncio.Limiter):
                 client = make(library, folder, socket_timeout=3)
                 self.assertEqual(limiter(client)._core.deadline, 3)
-                self.assertEqual(limiter(client, deadline=0.5)._core.deadline, 0.5)
+                for deadline in 0.5, "500ms", timedelta(seconds=0.5):
+                    self.assertEqual(limiter(client, deadline=deadline)._core.deadline, 0.5)
             major = int(import_module(library).__version__.split(".")[0])
             default = 5 if library == "redis" and major >= 8 else None
             self.assertEqual(Limiter(make(library))._core.deadline, default)
@@ -430,10 +431,10 @@ class Settling(unittest.TestCase):
                 with self.assertRaisesRegex(ValueError, "settle must not be 'apply' for a semaphore"):
                     limiter.acquire("k", window, settle="apply")
             self.assertEqual(recorder.sent, [])
-
-    def test_a_settlement_goes_on_if_its_task_is_cancelled_at_every_await(self) -> None:
             outcome = settled([RESERVED, 1], "k", window, work=lambda job: job.apply())
             self.assertEqual(outcome, ["RL.RELEASE k job", "ValueError"])
+
+    def test_a_settlement_goes_on_if_its_task_is_cancelled_at_every_await(self) -> None:
         async def leave(limiter: Any, ready: asyncio.Event) -> None:
             async with limiter.acquire("k", Window(9, 60)):
                 ready.set()

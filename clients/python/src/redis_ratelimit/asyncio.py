@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from ._internal import calls, several
 from ._internal.calls import Call
 from ._internal.clauses import Clauses
-from ._internal.core import Core, Unreachable
+from ._internal.core import Core, Deadline, Unreachable
 from ._internal.io import DEFAULT_SECONDS
 from ._internal.io_asyncio import AsyncioIO
 from ._internal.leases import Round
@@ -278,13 +278,13 @@ class Limiter:
         client: A client of redis-py or valkey-py, for a server, a Sentinel service or a cluster.
         unreachable: The outcome of calls while Redis does not answer. "raise" raises the error, "allow" allows and "deny"
             denies all calls, and another limiter decides in place of this one.
-        deadline: The longest that a call takes, in seconds, plus its block=. By default the socket_timeout of `client`. If
-            another limiter decides then, its time is added.
+        deadline: The longest that a call takes, plus its block=: seconds, a text such as "250ms", or a timedelta. By default
+            the socket_timeout of `client`. If another limiter decides then, its time is added.
     """
 
     _core: _LoopCore
 
-    def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: float | None = None) -> None:
+    def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: Deadline | None = None) -> None:
         self._core = _LoopCore(AsyncioIO(), client, asynchronous=True, unreachable=unreachable, deadline=deadline)
 
     async def _send(self, make: Callable[P, Call[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:

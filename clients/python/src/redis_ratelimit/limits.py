@@ -26,7 +26,7 @@ from limits.errors import ConfigurationError
 
 from . import asyncio
 from ._internal import uris
-from ._internal.core import Unreachable
+from ._internal.core import Deadline, Unreachable
 from ._internal.io import run
 from ._internal.limiter import Limiter
 from ._internal.parameters import Window
@@ -268,7 +268,7 @@ class RateLimitStorage(
         *,
         key_prefix: str = "ratelimit",
         unreachable: Unreachable = "raise",
-        deadline: float | None = None,
+        deadline: Deadline | None = None,
         **options: Any,
     ) -> None:
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
@@ -352,7 +352,7 @@ class AsyncRateLimitStorage(
         *,
         key_prefix: str = "ratelimit",
         unreachable: Unreachable = "raise",
-        deadline: float | None = None,
+        deadline: Deadline | None = None,
         **options: Any,
     ) -> None:
         super().__init__(uri, wrap_exceptions=wrap_exceptions)

@@ -5,7 +5,7 @@ def at_most(limiter: Limiter, key: Key, window: WindowLike, wait: Duration) -> R
 """
 
 from ._internal.clauses import Clauses
-from ._internal.core import Unreachable
+from ._internal.core import Deadline, Unreachable
 from ._internal.headers import AnyLimit, Limit, PartitionKey
 from ._internal.libraries import Client
 from ._internal.memory import Clock, Policies
@@ -19,6 +19,7 @@ __all__ = [
     "Client",
     "Clock",
     "Cost",
+    "Deadline",
     "Duration",
     "Id",
     "Key",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, Union, cast, runtime_checkable
@@ -15,7 +16,7 @@ from .connecting import Attempt, Borrowed, Connector
 from .io import DEFAULT_SECONDS, FOREVER, IOType, pack
 from .libraries import DeadlinePassed, Unsent, find_library, kind_of
 from .options import ReserveOptions, ThrottleOptions, WindowOptions
-from .parameters import Key, RateLike, WindowLike, Word
+from .parameters import Key, RateLike, WindowLike, Word, length_ms
 from .replies import AllReply, Busy, Id, MissingModule, Reply, read
 from .servers import ClusterServers, Route, Server, find_pool, make_servers
 from .several import Reserved
@@ -92,6 +93,9 @@ class MemoryFallback(Fallback, Protocol):
         ...
 
 
+#: Seconds, a number with a unit ("250ms", "5s"), or a timedelta.
+Deadline = Union[float, str, timedelta]
+
 #: The outcome of calls while Redis does not answer, see Limiter.
 Unreachable = Union[Literal["raise", "allow", "deny"], Fallback]
 
@@ -107,13 +111,20 @@ def _check_unreachable(unreachable: object, asynchronous: bool) -> None:
         raise TypeError(f"{kind_of(unreachable)} is a limiter for asyncio: use redis_ratelimit.asyncio.Limiter")
 
 
-def _check_deadline(deadline: object) -> None:
-    if deadline is None:
-        return
-    if isinstance(deadline, bool) or not isinstance(deadline, (int, float)):
-        raise TypeError(f"deadline must be a number of seconds, not {deadline!r}")
-    if not 0 < deadline <= MAX_DEADLINE_SECONDS:
+def _deadline_seconds(deadline: Deadline) -> float:
+    """Returns a deadline in seconds, after checking it."""
+    seconds: object = deadline
+    if isinstance(deadline, timedelta):
+        seconds = deadline.total_seconds()
+    elif isinstance(deadline, str) and (ms := length_ms(deadline)) is not None:
+        seconds = ms / 1000
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(
+            f"deadline must be a number of seconds, a text such as '250ms' or a timedelta, not {deadline!r}"
+        )
+    if not 0 < seconds <= MAX_DEADLINE_SECONDS:
         raise ValueError(f"deadline must be above 0 seconds, and at most {MAX_DEADLINE_SECONDS}, not {deadline!r}")
+    return seconds
 
 
 def as_unreachable(answer: Any) -> Any:
@@ -144,10 +155,9 @@ class Core(Connector[IOType]):
     clock: Callable[[], float] | None = None
 
     def __init__(
-        self, io: IOType, client: Any, *, asynchronous: bool, unreachable: Unreachable, deadline: float | None
+        self, io: IOType, client: Any, *, asynchronous: bool, unreachable: Unreachable, deadline: Deadline | None
     ) -> None:
         self.library = find_library(client, asynchronous=asynchronous)
-        _check_deadline(deadline)
         self.io = io
         #: The core of the MemoryLimiter that decides while Redis is away; None if `unreachable` is anything else.
         self._memory: MemoryFallbackCore | None = None
@@ -157,7 +167,7 @@ class Core(Connector[IOType]):
             self._memory = unreachable._core
         _check_unreachable(unreachable, asynchronous)
         self.unreachable: Unreachable = unreachable
-        self.deadline = self._socket_timeout(client) if deadline is None else deadline
+        self.deadline = self._socket_timeout(client) if deadline is None else _deadline_seconds(deadline)
         #: True if a call may be given up, at the deadline or because its task is cancelled. What the server reserves for it
         #: then needs an id that the client knows.
         self._makes_ids = asynchronous or self.deadline is not None

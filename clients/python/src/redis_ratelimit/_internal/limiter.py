@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, ParamSpec, TypeVar, overload
 from . import calls, several
 from .calls import Call
 from .clauses import Clauses
-from .core import Core, Unreachable
+from .core import Core, Deadline, Unreachable
 from .io import run
 from .io_threads import ThreadIO
 from .libraries import Client
@@ -244,11 +244,11 @@ class Limiter:
         client: A client of redis-py or valkey-py, for a server, a Sentinel service or a cluster.
         unreachable: The outcome of calls while Redis does not answer. "raise" raises the error, "allow" allows and "deny"
             denies all calls, and another limiter decides in place of this one.
-        deadline: The longest that a call takes, in seconds, plus its block=. By default the socket_timeout of `client`. If
-            another limiter decides then, its time is added.
+        deadline: The longest that a call takes, plus its block=: seconds, a text such as "250ms", or a timedelta. By default
+            the socket_timeout of `client`. If another limiter decides then, its time is added.
     """
 
-    def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: float | None = None) -> None:
+    def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: Deadline | None = None) -> None:
         self._core = Core(ThreadIO(), client, asynchronous=False, unreachable=unreachable, deadline=deadline)
         remember(self)
 

@@ -61,7 +61,7 @@ UNIT_MS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "
 _MIN_MS = {"mo": 28 * UNIT_MS["d"], "y": 365 * UNIT_MS["d"]}
 
 
-def _length_ms(text: str, units: dict[str, int]) -> int | None:
+def length_ms(text: str, units: dict[str, int] = UNIT_MS) -> int | None:
     """Returns the length of a text such as "5min" whose unit is one of `units`; None for any other text."""
     match = re.fullmatch(r"(\d+)([a-z]*)", text, re.IGNORECASE | re.ASCII)
     unit = units.get(match[2].lower()) if match else None
@@ -73,7 +73,7 @@ def period_ms(period: Period, least: bool = False) -> int | None:
     `least`, and None without. It is also None for a text that is not a period, which the server refuses."""
     if isinstance(period, timedelta):
         return milliseconds("period", period)
-    return _length_ms(str(period), {"": UNIT_MS["s"], **UNIT_MS, **(_MIN_MS if least else {})})
+    return length_ms(str(period), {"": UNIT_MS["s"], **UNIT_MS, **(_MIN_MS if least else {})})
 
 
 def milliseconds(name: str, duration: Duration, min_ms: int = 0) -> int:
@@ -83,7 +83,7 @@ def milliseconds(name: str, duration: Duration, min_ms: int = 0) -> int:
     not a whole number of them, or has an unknown unit.
     """
     if isinstance(duration, str):
-        length = _length_ms(duration, UNIT_MS)
+        length = length_ms(duration, UNIT_MS)
         if length is None:
             raise ValueError(f"{name} must be a number with a unit of {', '.join(UNIT_MS)}, not {duration!r}")
     elif isinstance(duration, timedelta):
