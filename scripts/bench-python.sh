@@ -19,6 +19,6 @@ litellm) environment=litellm page=docs/litellm.md options=(--versions) ;;
     ;;
 esac
 scripts/install-clients.sh "${options[@]}"
-RATELIMIT_SERVER=$REDIS_SERVER RATELIMIT_MODULE=$target/release/libredis_ratelimit.so \
+RATELIMIT_SO=$target/release/libredis_ratelimit.so \
     PYTHONPATH=clients/python/src:clients/python PYTHONDONTWRITEBYTECODE=1 RUNS=${RUNS:-10} SEED=${SEED:-1} \
     "$target/clients/$environment/bin/python" -m "tests.measure_$1" $page

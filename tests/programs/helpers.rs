@@ -45,20 +45,15 @@ fn python_tests(folder: &str, modules: &str, everything: bool, more: &[(&str, &s
     command.current_dir(root().join("clients/python")).envs(more.iter().copied());
     command.env("PYTHONPATH", "src").env("PYTHONDONTWRITEBYTECODE", "1");
     command.args(["-m", "unittest"]).args(modules.split(' ').map(|name| format!("tests.{name}")));
-    let server = server_binary();
-    command.env("RATELIMIT_SERVER", server).env("RATELIMIT_MODULE", module_path());
+    command.env("RATELIMIT_SO", module_path());
     if everything {
         fill_outages_table(&mut command);
     } else {
         command.env_remove("CLIENTS").env_remove("OUTAGES_TABLE");
     }
-    // The tests of a machine that does other things as well. By hand the slack is 50 ms.
-    // In `make soak` it says itself for how long.
+    // `make soak` says itself for how long.
     if std::env::var_os("LEASES_SECONDS").is_none() {
         command.env("LEASES_SECONDS", if all_clients() { "30" } else { "6" });
-    }
-    if std::env::var_os("RATELIMIT_SLACK").is_none() {
-        command.env("RATELIMIT_SLACK", "1");
     }
     on_servers(&mut command);
 }

@@ -4,8 +4,7 @@ server's CPU time for each.
     make bench-adapters
 
 Both storages are asked in turn in each round, on one server, and the figures are medians of the rounds. With the name of a
-page it writes the table there, between its marks. RATELIMIT_SERVER and RATELIMIT_MODULE say what is measured: a release
-build.
+page it writes the table there, between its marks. REDIS_SERVER and RATELIMIT_SO say what is measured: a release build.
 """
 
 from __future__ import annotations

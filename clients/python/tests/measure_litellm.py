@@ -4,7 +4,7 @@ is spent over a budget, what stays taken, what denied calls cost, and what a cal
     make bench-litellm      # RUNS=10 with random kills, SEED=1
 
 It fails if ours exceeds the budget, leaks, or charges a denied call. With the name of a page it writes its tables there,
-between their marks. RATELIMIT_SERVER and RATELIMIT_MODULE say what is measured: a release build.
+between their marks. REDIS_SERVER and RATELIMIT_SO say what is measured: a release build.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Servers, Sentinels, clusters and a proxy for tests, that can be killed, stopped and started again.
 
-RATELIMIT_SERVER is the program of the server, RATELIMIT_MODULE the module.
+REDIS_SERVER is the program of the server, RATELIMIT_SO the module.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from unittest import mock
 
 from .fixtures import done
 
-PROGRAM = os.environ.get("RATELIMIT_SERVER", "redis-server")
-MODULE = os.environ.get("RATELIMIT_MODULE", str(Path(__file__).parents[3] / "target/release/libredis_ratelimit.so"))
+PROGRAM = os.environ.get("REDIS_SERVER", "redis-server")
+MODULE = os.environ.get("RATELIMIT_SO", str(Path(__file__).parents[3] / "target/release/libredis_ratelimit.so"))
 #: The seconds that a test waits for something that takes milliseconds on an idle machine.
 PATIENCE = 60
 
