@@ -129,12 +129,24 @@ def fields_of(cls: type) -> list[str]:
     return [f"- `{name}`: {comments[name]}" if name in comments else f"- `{name}`" for name in own]
 
 
+def twin_of(cls: type) -> Any:
+    """The synchronous class whose methods a class for asyncio has too; None for any other class."""
+    module, name = cls.__module__.removesuffix(".asyncio"), cls.__name__.removeprefix("Async")
+    if (module, name) == (cls.__module__, cls.__name__):
+        return None
+    return getattr(importlib.import_module(module), name)
+
+
 def members_of(cls: type, name: str) -> list[str]:
     lines: list[str] = []
+    twin, same = twin_of(cls), []
     for member, value in with_internal_bases(cls).items():
         if member.startswith("_") or not (callable(value) or isinstance(value, (property, staticmethod))):
             continue
         if not value.__doc__ and any(hasattr(base, member) for base in cls.__mro__[1:] if base in documented_classes()):
+            continue
+        if value.__doc__ and value.__doc__ == getattr(getattr(twin, member, None), "__doc__", None):
+            same.append(value)
             continue
         if isinstance(value, property):
             lines += [f"#### `{name}.{member}`", "", text_of(value, f"{name}.{member}"), ""]
@@ -152,6 +164,11 @@ def members_of(cls: type, name: str) -> list[str]:
             text_of(function, f"{name}.{member}"),
             "",
         ]
+    if same:
+        plain = [f"`{each.__name__}`" for each in same if callable(each) and not inspect.iscoroutinefunction(each)]
+        rest = f", except for {' and '.join(plain)}" if plain else ""
+        module = cls.__module__.removesuffix(".asyncio")
+        lines += [f"All other methods are those of `{module}.{twin.__name__}`, and are awaited{rest}.", ""]
     return lines
 
 
@@ -236,7 +253,7 @@ def text_of_module(module: Any) -> str:
         is_code = False
         try:
             ast.parse(paragraph)
-            is_code = bool(re.search(r"[=@(]", paragraph))
+            is_code = bool(re.search(r"[=@(]|^import ", paragraph))
         except SyntaxError:
             # What a decorator stands above, without its body.
             is_code = paragraph.startswith("@")
