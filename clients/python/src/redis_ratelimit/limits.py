@@ -11,13 +11,14 @@ asyncio, `async+` stands in front of that.
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
-from functools import lru_cache
+from functools import lru_cache, wraps
 from importlib import import_module
 from threading import Lock
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 import limits.aio.storage
 import limits.limits
@@ -34,6 +35,7 @@ from ._internal.replies import Busy, MissingModule, Reply, UnexpectedReply
 
 __all__ = ["AsyncRateLimitStorage", "RateLimitStorage"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 #: A limit that is never reached, for methods of the interface that ask for a count without a limit.
@@ -130,31 +132,31 @@ def _error_of(uri: str) -> type[Exception]:
     return error
 
 
-class _Shared:
-    """The implementation of both storages. `call` calls a method of the limiter. In the synchronous one it never suspends:
-    its I/O blocks."""
+class _Methods:
+    """The methods of both storages. In the synchronous one no await suspends, because its limiter's I/O blocks."""
 
-    def __init__(self, uri: str, key_prefix: str, call: Callable[..., Coroutine[Any, Any, Any]]) -> None:
-        self._call = call
+    def __init__(self, limiter: Any, uri: str, key_prefix: str) -> None:
+        self.limiter = limiter
         self.key_prefix = key_prefix
         self._error = _error_of(uri)
         self._periods: _LastUsed[int] = _LastUsed()
         self._remaining: _LastUsed[int] = _LastUsed()
 
-    def prefixed_key(self, key: str) -> str:
+    def _prefixed_key(self, key: str) -> str:
         """Returns the key in Redis."""
         return f"{self.key_prefix}:{key}"
 
     @property
-    def errors(self) -> tuple[type[Exception], ...]:
+    def base_exceptions(self) -> tuple[type[Exception], ...]:
+        """The errors that `limits` wraps with wrap_exceptions."""
         return self._error, Busy, MissingModule, UnexpectedReply
 
-    def remember(self, key: str, expiry: int) -> None:
+    def _remember(self, key: str, expiry: int) -> None:
         """Remembers the period of a key whose name does not have it."""
         if _period_in(key) != expiry:
             self._periods.put(key, expiry)
 
-    def window_of(self, key: str) -> Window:
+    def _window_of(self, key: str) -> Window:
         """Returns the fixed window of a key, for methods of the interface that have no parameter for the period."""
         period = self._periods.get(key) or _period_in(key)
         if period is None:
@@ -165,29 +167,29 @@ class _Shared:
         return _fixed(period)
 
     @property
-    def pattern(self) -> str:
+    def _pattern(self) -> str:
         """The pattern of all keys of the storage, for SCAN."""
         prefix = "".join(f"\\{letter}" if letter in "*?[]^\\" else letter for letter in self.key_prefix)
         return f"{prefix}:*"
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         """Counts in a fixed window that starts with its first hit. Returns its count."""
-        self.remember(key, expiry)
-        return _count(await self._window(self.prefixed_key(key), _fixed(expiry), amount))
+        self._remember(key, expiry)
+        return _count(await self._ask("window", self._prefixed_key(key), _fixed(expiry), amount))
 
     async def get(self, key: str) -> int:
         """Returns the count of a fixed window."""
         # Asks for 1, because a call for 0 is never denied, not even while Redis is away.
-        return _count(await self._window_ro(self.prefixed_key(key), self.window_of(key), 1))
+        return _count(await self._ask("window_ro", self._prefixed_key(key), self._window_of(key), 1))
 
     async def get_expiry(self, key: str) -> float:
         """Returns when a fixed window ends, in Unix seconds by the clock of this machine."""
-        reply = await self._window_ro(self.prefixed_key(key), self.window_of(key), 0)
+        reply: Reply = await self._ask("window_ro", self._prefixed_key(key), self._window_of(key), 0)
         return time.time() + reply.reset_after_ms / 1000
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Takes entries of a moving window, all or none of them."""
-        reply = await self._window(self.prefixed_key(key), _moving(limit, expiry), amount)
+        reply: Reply = await self._ask("window", self._prefixed_key(key), _moving(limit, expiry), amount)
         if reply.reachable:
             self._remaining.put(key, reply.remaining)
         return reply.allowed
@@ -201,7 +203,8 @@ class _Shared:
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Takes entries of a moving window of 64 steps, all or none of them."""
-        return (await self._window(self.prefixed_key(key), _counter(limit, expiry), amount)).allowed
+        reply: Reply = await self._ask("window", self._prefixed_key(key), _counter(limit, expiry), amount)
+        return reply.allowed
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         """Returns 0 for the previous window, and the count of the last period for the current window."""
@@ -217,7 +220,7 @@ class _Shared:
         left = None if window.limit == ENDLESS_LIMIT else self._remaining.get(key)
         left = window.limit if left is None else left
         for _ in range(LOOKS):
-            reply = await self._window_ro(self.prefixed_key(key), window, left + 1)
+            reply: Reply = await self._ask("window_ro", self._prefixed_key(key), window, left + 1)
             if _is_unknown(reply):
                 return _Oldest(0 if reply.allowed else window.limit, 0.0)
             if reply.remaining == reply.limit:
@@ -231,24 +234,36 @@ class _Shared:
     async def check(self) -> bool:
         """Returns whether the server answers and has redis-ratelimit."""
         try:
-            return (await self._window_ro(self.prefixed_key("check"), _moving(1, 1), 0)).reachable
-        except self.errors:
+            reply: Reply = await self._ask("window_ro", self._prefixed_key("check"), _moving(1, 1), 0)
+        except self.base_exceptions:
             return False
+        return reply.reachable
 
     async def clear(self, key: str) -> None:
         """Deletes a key."""
-        await self._call("reset", self.prefixed_key(key))
+        await self._ask("reset", self._prefixed_key(key))
 
-    async def _window(self, *args: Any) -> Reply:
-        reply: Reply = await self._call("window", *args)
-        return reply
+    async def clear_sliding_window(self, key: str, expiry: int) -> None:
+        """Deletes a key."""
+        await self.clear(key)
 
-    async def _window_ro(self, *args: Any) -> Reply:
-        reply: Reply = await self._call("window_ro", *args)
-        return reply
+    async def _ask(self, name: str, *args: Any) -> Any:
+        answer = getattr(self.limiter, name)(*args)
+        return await answer if inspect.isawaitable(answer) else answer
 
 
-# Each name of a method stands in the class itself, as `limits` wraps errors there.
+def _blocking(
+    method: Callable[Concatenate[_Methods, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[RateLimitStorage, P], T]:
+    """Returns a method for the synchronous storage."""
+
+    @wraps(method)
+    def call(self: RateLimitStorage, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return run(method(self._methods, *args, **kwargs))
+
+    return call
+
+
 class RateLimitStorage(
     limits.storage.Storage, limits.storage.MovingWindowSupport, limits.storage.SlidingWindowCounterSupport
 ):
@@ -274,71 +289,41 @@ class RateLimitStorage(
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
         self.storage = _client(uri, options, asynchronous=False)
         self.limiter = Limiter(self.storage, unreachable=unreachable, deadline=deadline)
-        self._shared = _Shared(uri, key_prefix, self._call)
-
-    async def _call(self, name: str, *args: Any) -> Any:
-        return getattr(self.limiter, name)(*args)
+        self._methods = _Methods(self.limiter, uri, key_prefix)
 
     @property
-    def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
+    def base_exceptions(self) -> tuple[type[Exception], ...]:
         """The errors that `limits` wraps with wrap_exceptions."""
-        return self._shared.errors
+        return self._methods.base_exceptions
 
-    def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """Counts in a fixed window that starts with its first hit. Returns its count."""
-        return run(self._shared.incr(key, expiry, amount))
-
-    def get(self, key: str) -> int:
-        """Returns the count of a fixed window."""
-        return run(self._shared.get(key))
-
-    def get_expiry(self, key: str) -> float:
-        """Returns when a fixed window ends, in Unix seconds by the clock of this machine."""
-        return run(self._shared.get_expiry(key))
-
-    def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Takes entries of a moving window, all or none of them."""
-        return run(self._shared.acquire_entry(key, limit, expiry, amount))
-
-    def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """Returns the time of the oldest entry of a moving window, in Unix seconds by the clock of this machine, and the
-        number of entries."""
-        return run(self._shared.get_moving_window(key, limit, expiry))
-
-    def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Takes entries of a moving window of 64 steps, all or none of them."""
-        return run(self._shared.acquire_sliding_window_entry(key, limit, expiry, amount))
-
-    def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Returns 0 for the previous window, and the count of the last period for the current window."""
-        return run(self._shared.get_sliding_window(key, expiry))
-
-    def clear_sliding_window(self, key: str, expiry: int) -> None:
-        """Deletes a key."""
-        run(self._shared.clear(key))
-
-    def check(self) -> bool:
-        """Returns whether the server answers and has redis-ratelimit."""
-        return run(self._shared.check())
+    incr = _blocking(_Methods.incr)
+    get = _blocking(_Methods.get)
+    get_expiry = _blocking(_Methods.get_expiry)
+    acquire_entry = _blocking(_Methods.acquire_entry)
+    get_moving_window = _blocking(_Methods.get_moving_window)
+    acquire_sliding_window_entry = _blocking(_Methods.acquire_sliding_window_entry)
+    get_sliding_window = _blocking(_Methods.get_sliding_window)
+    clear_sliding_window = _blocking(_Methods.clear_sliding_window)
+    check = _blocking(_Methods.check)
+    clear = _blocking(_Methods.clear)
 
     def reset(self) -> int | None:
         """Deletes all keys of the storage. Returns their number."""
         count = 0
         keys: list[Any] = []
-        for key in self.storage.scan_iter(match=self._shared.pattern, count=1000):
+        for key in self.storage.scan_iter(match=self._methods._pattern, count=1000):
             keys.append(key)
             if len(keys) == 1000:
                 count += int(self.storage.delete(*keys))
                 keys = []
         return count + (int(self.storage.delete(*keys)) if keys else 0)
 
-    def clear(self, key: str) -> None:
-        """Deletes a key."""
-        run(self._shared.clear(key))
-
 
 class AsyncRateLimitStorage(
-    limits.aio.storage.Storage, limits.aio.storage.MovingWindowSupport, limits.aio.storage.SlidingWindowCounterSupport
+    _Methods,
+    limits.aio.storage.Storage,
+    limits.aio.storage.MovingWindowSupport,
+    limits.aio.storage.SlidingWindowCounterSupport,
 ):
     """The storage for programs with asyncio: RateLimitStorage with methods that are awaited. It may be created when a module
     is imported, and used in several event loops, one after the other."""
@@ -355,59 +340,13 @@ class AsyncRateLimitStorage(
         deadline: Deadline | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(uri, wrap_exceptions=wrap_exceptions)
+        limits.aio.storage.Storage.__init__(self, uri, wrap_exceptions=wrap_exceptions)
         # The storage in `limits` has this argument to choose a client library.
         options.pop("implementation", None)
         self._made = uri, options
-        self.limiter = asyncio.Limiter(
-            _client(uri, options, asynchronous=True), unreachable=unreachable, deadline=deadline
-        )
-        self._shared = _Shared(uri, key_prefix, self._call)
-
-    async def _call(self, name: str, *args: Any) -> Any:
-        return await getattr(self.limiter, name)(*args)
-
-    @property
-    def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
-        """The errors that `limits` wraps with wrap_exceptions."""
-        return self._shared.errors
-
-    async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """Counts in a fixed window that starts with its first hit. Returns its count."""
-        return await self._shared.incr(key, expiry, amount)
-
-    async def get(self, key: str) -> int:
-        """Returns the count of a fixed window."""
-        return await self._shared.get(key)
-
-    async def get_expiry(self, key: str) -> float:
-        """Returns when a fixed window ends, in Unix seconds by the clock of this machine."""
-        return await self._shared.get_expiry(key)
-
-    async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Takes entries of a moving window, all or none of them."""
-        return await self._shared.acquire_entry(key, limit, expiry, amount)
-
-    async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """Returns the time of the oldest entry of a moving window, in Unix seconds by the clock of this machine, and the
-        number of entries."""
-        return await self._shared.get_moving_window(key, limit, expiry)
-
-    async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Takes entries of a moving window of 64 steps, all or none of them."""
-        return await self._shared.acquire_sliding_window_entry(key, limit, expiry, amount)
-
-    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Returns 0 for the previous window, and the count of the last period for the current window."""
-        return await self._shared.get_sliding_window(key, expiry)
-
-    async def clear_sliding_window(self, key: str, expiry: int) -> None:
-        """Deletes a key."""
-        await self._shared.clear(key)
-
-    async def check(self) -> bool:
-        """Returns whether the server answers and has redis-ratelimit."""
-        return await self._shared.check()
+        client = _client(uri, options, asynchronous=True)
+        limiter = asyncio.Limiter(client, unreachable=unreachable, deadline=deadline)
+        _Methods.__init__(self, limiter, uri, key_prefix)
 
     async def reset(self) -> int | None:
         """Deletes all keys of the storage. Returns their number."""
@@ -417,7 +356,7 @@ class AsyncRateLimitStorage(
         count = 0
         try:
             keys: list[Any] = []
-            async for key in client.scan_iter(match=self._shared.pattern, count=1000):
+            async for key in client.scan_iter(match=self._pattern, count=1000):
                 keys.append(key)
                 if len(keys) == 1000:
                     count += int(await client.delete(*keys))
@@ -427,7 +366,3 @@ class AsyncRateLimitStorage(
         finally:
             await client.aclose()
         return count
-
-    async def clear(self, key: str) -> None:
-        """Deletes a key."""
-        await self._shared.clear(key)
