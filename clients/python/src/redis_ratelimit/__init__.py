@@ -8,8 +8,7 @@ if not reply.allowed:
 
 from ._internal.clauses import Clause
 from ._internal.core import Fallback
-from ._internal.headers import headers, problem
-from ._internal.http import ReplyWithOptions, merged_headers
+from ._internal.http import ReplyWithOptions, headers, merged_headers, problem
 from ._internal.limiter import Limiter, Local, Reservation
 from ._internal.memory import MemoryLimiter
 from ._internal.options import AllOptions, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions

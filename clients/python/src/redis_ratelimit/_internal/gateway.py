@@ -14,7 +14,8 @@ from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from .clauses import Clause
-from .headers import headers, seconds
+from .headers import seconds
+from .http import headers
 from .parameters import Duration, Window, WindowLike, milliseconds, semaphore
 from .replies import AllReply, Policy
 

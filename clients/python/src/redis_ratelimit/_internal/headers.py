@@ -175,37 +175,6 @@ def check_version(version: int) -> None:
         raise ValueError(f"version must be one of {', '.join(map(str, VERSIONS))}, not {version!r}")
 
 
-def headers(
-    reply: Reply,
-    limits: Limit | Sequence[AnyLimit | None] | None = None,
-    names: str | Sequence[str] = (),
-    *,
-    pk: PartitionKey | Sequence[PartitionKey | None] | None = None,
-    version: int = 10,
-    standard: bool = True,
-    x_ratelimit: bool = True,
-) -> dict[str, str]:
-    """Returns the headers for a reply; none if Redis could not be reached.
-
-    RateLimit and RateLimit-Policy (`standard`) are those of draft-ietf-httpapi-ratelimit-headers in `version`, with one
-    item for each limit; X-RateLimit-Limit, -Remaining and -Reset (`x_ratelimit`) are of the limit that decides, the last
-    in seconds from now. Retry-After comes with a denial that has an end. `limits` are those that were asked, for the
-    window and the unit of the policy; a policy's name names its item, or `names` do, and the second of a name is called
-    name-2. `pk` is the partition key: who or what the quota is for. Every recipient of the response can read it.
-    """
-    check_version(version)
-    if not reply.reachable:
-        return {}
-    result: dict[str, str] = {}
-    if standard:
-        result = standard_headers(with_unique_names(items_of(reply, limits, names, pk)))
-    if x_ratelimit:
-        result |= x_headers(reply)
-    if not reply.allowed and reply.retry_after_ms is not None:
-        result["Retry-After"] = str(seconds(reply.retry_after_ms))
-    return result
-
-
 def standard_headers(items: Sequence[Item]) -> dict[str, str]:
     """Returns RateLimit-Policy and RateLimit."""
     if not items:
@@ -223,22 +192,6 @@ def x_headers(reply: Reply) -> dict[str, str]:
         "X-RateLimit-Remaining": str(reply.remaining),
         "X-RateLimit-Reset": str(seconds(reply.reset_after_ms)),
     }
-
-
-def problem(
-    reply: Reply | None = None,
-    limits: Limit | Sequence[AnyLimit | None] | None = None,
-    names: str | Sequence[str] = (),
-) -> dict[str, Any]:
-    """Returns the problem details (RFC 9457) of a denial, to be sent as application/problem+json with their status.
-
-    A denial by a limit is 429 and quota-exceeded, with the names of the limits that denied in violated-policies. If Redis
-    could not be reached, and for Busy (no reply), it is 503 and temporary-reduced-capacity. The arguments are those of
-    headers().
-    """
-    if reply is None or not reply.reachable:
-        return reduced_capacity()
-    return quota_exceeded(with_unique_names(items_of(reply, limits, names)))
 
 
 def quota_exceeded(items: Sequence[Item]) -> dict[str, Any]:

@@ -168,6 +168,44 @@ class ReplyWithOptions:
     x_ratelimit: bool = field(default=True, kw_only=True)
 
 
+def headers(
+    reply: Reply,
+    limits: Limit | Sequence[AnyLimit | None] | None = None,
+    names: str | Sequence[str] = (),
+    *,
+    pk: PartitionKey | Sequence[PartitionKey | None] | None = None,
+    version: int = 10,
+    standard: bool = True,
+    x_ratelimit: bool = True,
+) -> dict[str, str]:
+    """Returns the headers for a reply; none if Redis could not be reached.
+
+    RateLimit and RateLimit-Policy (`standard`) are those of draft-ietf-httpapi-ratelimit-headers in `version`, with one
+    item for each limit; X-RateLimit-Limit, -Remaining and -Reset (`x_ratelimit`) are of the limit that decides, the last
+    in seconds from now. Retry-After comes with a denial that has an end. `limits` are those that were asked, for the
+    window and the unit of the policy; a policy's name names its item, or `names` do, and the second of a name is called
+    name-2. `pk` is the partition key: who or what the quota is for. Every recipient of the response can read it.
+    """
+    options: dict[str, Any] = {"pk": pk, "version": version, "standard": standard, "x_ratelimit": x_ratelimit}
+    return merged_headers([ReplyWithOptions(reply, limits, names, **options)])
+
+
+def problem(
+    reply: Reply | None = None,
+    limits: Limit | Sequence[AnyLimit | None] | None = None,
+    names: str | Sequence[str] = (),
+) -> dict[str, Any]:
+    """Returns the problem details (RFC 9457) of a denial, to be sent as application/problem+json with their status.
+
+    A denial by a limit is 429 and quota-exceeded, with the names of the limits that denied in violated-policies. If Redis
+    could not be reached, and for Busy (no reply), it is 503 and temporary-reduced-capacity. The arguments are those of
+    headers().
+    """
+    if reply is None or not reply.reachable:
+        return reduced_capacity()
+    return quota_exceeded(with_unique_names(items_of(reply, limits, names)))
+
+
 def merged_headers(replies: Iterable[ReplyWithOptions]) -> dict[str, str]:
     """Returns one set of headers for all limits of a request, such as those of a middleware and of a route.
 
