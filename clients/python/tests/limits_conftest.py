@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import limits.aio.storage
@@ -49,30 +49,19 @@ for name in "RedisStorage", "RedisClusterStorage":
     setattr(limits.aio.storage, name, SOON)
 
 
-def flushed(client: Any) -> Any:
-    client.flushall()
+def flushed(make: Callable[[], Any]) -> Any:
+    """Returns a fixture: a client of a server without keys."""
+
+    @pytest.fixture
+    def client() -> Iterator[Any]:
+        with make() as made:
+            made.flushall()
+            yield made
+
     return client
 
 
-@pytest.fixture
-def redis_basic() -> Iterator[Any]:
-    with redis.Redis(port=PORTS[""]) as client:
-        yield flushed(client)
-
-
-@pytest.fixture
-def redis_cluster() -> Iterator[Any]:
-    with redis.RedisCluster(port=PORTS["+cluster"], host="127.0.0.1") as client:
-        yield flushed(client)
-
-
-@pytest.fixture
-def valkey_basic() -> Iterator[Any]:
-    with valkey.Valkey(port=PORTS[""]) as client:
-        yield flushed(client)
-
-
-@pytest.fixture
-def valkey_cluster() -> Iterator[Any]:
-    with valkey.ValkeyCluster(port=PORTS["+cluster"], host="127.0.0.1") as client:
-        yield flushed(client)
+redis_basic = flushed(lambda: redis.Redis(port=PORTS[""]))
+redis_cluster = flushed(lambda: redis.RedisCluster(host="127.0.0.1", port=PORTS["+cluster"]))
+valkey_basic = flushed(lambda: valkey.Valkey(port=PORTS[""]))
+valkey_cluster = flushed(lambda: valkey.ValkeyCluster(host="127.0.0.1", port=PORTS["+cluster"]))

@@ -11,7 +11,6 @@ import random
 import struct
 import threading
 import time
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -22,10 +21,6 @@ from .fixtures import LIBRARIES, close, done, make
 #: The readings of the monotonic and of the wall clock in seconds, and what was spent; a quantity of 0 ends the list.
 RECORD = struct.Struct("<ddq")
 RECORDS = 1 << 18
-
-#: How many calls a second there are at a reading of the monotonic clock.
-Pace = Callable[[float], float]
-
 
 #: What a call raises that may be tried again: READONLY comes from a server that has just become a replica.
 NOT_NOW = Busy, import_module(f"{LIBRARIES[0]}.exceptions").ReadOnlyError
@@ -81,37 +76,30 @@ class Book:
         self._count += 1
 
 
-def wait(chance: random.Random, pace: Pace) -> float:
-    """How long it is to the next call; not longer than a moment, as the pace may change."""
-    per_second = pace(time.monotonic())
-    return min(chance.expovariate(per_second), 0.1) if per_second else 0.0
-
-
 def quantity(chance: random.Random) -> int:
     return chance.choice([1, 1, 1, 1, 1, 1, 1, 2, 3])
 
 
-def spend(folder: str, port: int, path: str, window: Window, lease: int, pace: Pace, until: float) -> None:
+def spend(folder: str, port: int, path: str, window: Window, lease: int, per_second: float, until: float) -> None:
     """Spends with the limiter of redis_ratelimit ("") or redis_ratelimit.asyncio (".asyncio")."""
-    asyncio.run(_spend(folder, port, path, window, lease, pace, until))
+    asyncio.run(_spend(folder, port, path, window, lease, per_second, until))
 
 
-async def _spend(folder: str, port: int, path: str, window: Window, lease: int, pace: Pace, until: float) -> None:
+async def _spend(
+    folder: str, port: int, path: str, window: Window, lease: int, per_second: float, until: float
+) -> None:
     client = make(LIBRARIES[0], folder, port=port)
     limiter = import_module(f"redis_ratelimit{folder}").Limiter(client, unreachable="deny", deadline=0.5)
     chance = random.Random()
     local = limiter.local("proof", window, lease=lease)
     book = Book(path, local._leases)
     while time.monotonic() < until:
-        if not pace(time.monotonic()):
-            await asyncio.sleep(0.01)
-            continue
         asked = quantity(chance)
         try:
             if (await done(local.take(asked))).allowed:
                 book.spent(asked)
         except NOT_NOW:
             pass
-        await asyncio.sleep(wait(chance, pace))
+        await asyncio.sleep(min(chance.expovariate(per_second), 0.1))
     await done(local.close())
     await close(limiter)

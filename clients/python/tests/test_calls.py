@@ -210,7 +210,7 @@ class Calls(unittest.TestCase):
         clause: Any = Clause
         in_words = "^for a limit in words use {}.per\\('5/min'\\)$"
         cases: list[tuple[type[Exception], str, list[Callable[[Any], Any]]]] = [
-            (TypeError, "be a Rate", [lambda it: it.throttle("k", window), lambda _: clause.throttle("k", window)]),
+            (TypeError, "be a Rate", [lambda _: clause.throttle("k", window)]),
             (TypeError, "must be a Window", [lambda it: it.acquire("k", rate), lambda it: it.window("k", (3, 60))]),
             (TypeError, "must be a Window", [lambda _: clause.window("k", rate), lambda _: clause.acquire("k", rate)]),
             (TypeError, "quantity must be an integer", [lambda it: it.throttle("k", rate, "2")]),
@@ -220,12 +220,9 @@ class Calls(unittest.TestCase):
             (TypeError, "Clause", [lambda it: it.all([window]), lambda it: it.all([[window]])]),
             (TypeError, "burst must be an integer", [lambda _: of_rate(1.5, 1, 1)]),
             (TypeError, "period must be", [lambda _: of_window(3, 0.5)]),
-            (TypeError, "start must be a text", [lambda _: of_window(3, "1mo", fixed=True, start=15)]),
             (ValueError, in_words.format("Rate"), [lambda it: it.throttle("k", "5/min")]),
             (ValueError, in_words.format("Window"), [lambda it: it.window("k", "5/min")]),
             (ValueError, "the policy 'free' must begin with @", [lambda it: it.window("k", "free")]),
-            (ValueError, "at least one clause", [lambda it: it.all([])]),
-            (ValueError, "a group must have at least one clause", [lambda it: it.all([[]])]),
         ]
         for text in "1 hours", "5 per minute", "hour", "", "-1s", "1.5s":
             self.assertRaisesRegex(ValueError, "period must be seconds, or a number with a unit", Window, 3, text)

@@ -148,35 +148,8 @@ class InTheProcess(unittest.TestCase):
 class TheTable(unittest.TestCase):
     """clients/spec/leases.json, in which times are milliseconds."""
 
-    #: Where Python goes into more detail than the table.
-    MORE: list[dict[str, Any]] = [
-        {
-            "name": "closing reports a release that is refused twice",
-            "limit": {"window": [100, "1s", {}]},
-            "options": {},
-            "steps": [
-                *({"want": 5}, {"plan": ["RL.ACQUIRE k 100 1s 5 LEASE 100 ID #1 ATMOST COUNTLAPSED MS"]}),
-                *({"receive": [[0, 100, 95, -1, 1000, "#", 5, 1]]}, {"close": True}, {"plan": ["RL.RELEASE k #1"]}),
-                *({"receive": [{"error": "READONLY no"}]}, {"refused": None}, {"plan": ["RL.RELEASE k #1"]}),
-                *({"receive": [{"error": "OOM no"}]}, {"settled": True}, {"refused": "OOM"}),
-            ],
-        },
-        {
-            "name": "closing reports a count that is refused",
-            "limit": {"window": [100, "1s", {}]},
-            "options": {},
-            "steps": [
-                *({"want": 5}, {"plan": ["RL.ACQUIRE k 100 1s 5 LEASE 100 ID #1 ATMOST COUNTLAPSED MS"]}),
-                *({"receive": [[0, 100, 95, -1, 1000, "#", 5, 1]]}, {"take": 1, "is": [0, 100, 99, None, 1000]}),
-                *({"close": True}, {"plan": ["RL.APPLY k #1 1"]}, {"receive": [0]}),
-                *({"plan": ["RL.WINDOW k 100 1s 1 FORCE MS"]}, {"receive": [{"error": "OOM no"}]}),
-                *({"settled": True}, {"refused": "OOM"}),
-            ],
-        },
-    ]
-
     def test_the_leases_of_each_client_send_the_same_after_the_same_events(self) -> None:
-        for case in LEASES + self.MORE:
+        for case in LEASES:
             clock = Clock()
             leases = Leases("k", limit_of(case["limit"]), **{"lease": 100, "leave": 0, **case["options"]})
             leases.monotonic, leases.wall, leases.wake = clock.monotonic, clock.wall, lambda: None

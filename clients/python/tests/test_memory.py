@@ -101,16 +101,6 @@ class Answers(unittest.TestCase):
         with mock.patch("time.time", return_value=time.time() + 3661):
             self.assertTrue(limiter.throttle("t", Rate(0, 1, "1min")).allowed)
 
-    def test_each_limiter_has_its_own_keys(self) -> None:
-        clock = Clock()
-        one, other = MemoryLimiter(clock), MemoryLimiter(clock)
-        window = Window(1, 60)
-        self.assertTrue(one.window("k", window).allowed)
-        self.assertFalse(one.window("k", window).allowed)
-        self.assertTrue(other.window("k", window).allowed)
-        self.assertIs(one.reset("k"), True)
-        self.assertTrue(one.window("k", window).allowed)
-
     def test_error_replies_are_those_of_the_client_libraries(self) -> None:
         limiter = MemoryLimiter()
         with self.assertRaisesRegex(Exception, "^max_burst ") as caught:
