@@ -37,10 +37,10 @@ struct Block {
     lines: Vec<String>,
 }
 
-/// A command of a block, and what is printed under it.
+/// A command of a block, and the reply under it.
 struct ShownStep {
     command: Vec<String>,
-    printed: Vec<String>,
+    printed: String,
 }
 
 impl Block {
@@ -71,21 +71,14 @@ fn blocks(page: &str, text: &str) -> Vec<Block> {
 }
 
 fn steps(block: &Block) -> Result<Vec<ShownStep>, String> {
-    let mut steps: Vec<ShownStep> = Vec::new();
-    for line in &block.lines {
-        match (line.strip_prefix(PROMPT), steps.last_mut()) {
-            (Some(command), _) => {
-                steps.push(ShownStep { command: split(command)?, printed: Vec::new() });
-            }
-            (None, Some(step)) => step.printed.push(line.clone()),
-            (None, None) => return Err(format!("{line:?} is under no command")),
+    let step = |lines: &[String]| match lines {
+        [command, printed] if !printed.starts_with(PROMPT) => {
+            let command = command.strip_prefix(PROMPT).ok_or("no command comes first")?;
+            Ok(ShownStep { command: split(command)?, printed: printed.clone() })
         }
-    }
-    match steps.iter().find(|step| step.printed.is_empty() || step.command.is_empty()) {
-        Some(step) => Err(format!("nothing is printed under {:?}", step.command)),
-        None if steps.is_empty() => Err("it has no command".into()),
-        None => Ok(steps),
-    }
+        lines => Err(format!("each command has one line of reply: {lines:?}")),
+    };
+    block.lines.chunks(2).map(step).collect()
 }
 
 /// The arguments of a line as redis-cli takes it: split on blanks, but not within quotes.
@@ -109,29 +102,23 @@ fn split(line: &str) -> Result<Vec<String>, String> {
     quote.map_or(Ok(words), |_| Err(format!("a quote is left open: {line}")))
 }
 
-/// A reply as redis-cli prints it.
-fn print(reply: &Value) -> Vec<String> {
+/// A reply as `redis-cli --json` prints it.
+fn print(reply: &Value) -> String {
+    let list = |values: &[Value]| values.iter().map(print).collect::<Vec<_>>().join(",");
     match reply {
-        Value::Nil => vec!["(nil)".into()],
-        Value::Okay => vec!["OK".into()],
-        Value::Int(number) => vec![format!("(integer) {number}")],
-        Value::SimpleString(text) => vec![text.clone()],
-        Value::BulkString(bytes) => vec![format!("\"{}\"", bytes.escape_ascii())],
-        Value::ServerError(_) => vec![format!("(error) {}", error_line(reply))],
-        Value::Array(values) if values.is_empty() => vec!["(empty array)".into()],
-        Value::Array(values) => {
-            let width = values.len().to_string().len();
-            let item = |(index, value): (usize, &Value)| {
-                let head = format!("{:width$}) ", index + 1);
-                let lines = print(value).into_iter().enumerate();
-                let blank = " ".repeat(head.len());
-                lines
-                    .map(|(at, line)| format!("{}{line}", if at == 0 { &head } else { &blank }))
-                    .collect::<Vec<_>>()
-            };
-            values.iter().enumerate().flat_map(item).collect()
+        Value::Nil => "null".into(),
+        Value::Okay => "\"OK\"".into(),
+        Value::Int(number) => number.to_string(),
+        Value::Double(number) => number.to_string(),
+        Value::SimpleString(text) => format!("{text:?}"),
+        Value::BulkString(bytes) => format!("\"{}\"", bytes.escape_ascii()),
+        Value::ServerError(_) => format!("error:\"{}\"", error_line(reply)),
+        Value::Array(values) => format!("[{}]", list(values)),
+        Value::Map(pairs) => {
+            let pairs = pairs.iter().map(|(name, value)| print(name) + ":" + &print(value));
+            format!("{{{}}}", pairs.collect::<Vec<_>>().join(","))
         }
-        other => panic!("redis-cli over RESP2 does not print {other:?}"),
+        other => panic!("{other:?} is in no example"),
     }
 }
 
@@ -175,9 +162,9 @@ fn run(block: &Block, reader: Reader, server: &Server, conn: &mut Conn) -> Resul
         let has = |name: &str| command.iter().any(|word| word.eq_ignore_ascii_case(name));
         let mut shown = print(&reply);
         if let (true, false, Value::Array(elements)) = (has("RL.ACQUIRE"), has("ID"), &reply) {
-            if let (Some(Value::BulkString(id)), Some(last)) = (elements.last(), printed.last()) {
+            if let Some(Value::BulkString(id)) = elements.last() {
                 let id = String::from_utf8_lossy(id).into_owned();
-                let known = last.strip_prefix("6) \"").and_then(|rest| rest.strip_suffix('"'));
+                let known = printed.strip_suffix("\"]").and_then(|rest| rest.rsplit('"').next());
                 if let Some(known) = known.filter(|known| is_made_id(known) && is_made_id(&id)) {
                     if ids.insert(known.to_owned(), id).is_some() {
                         return Err(format!("the id {known} is printed twice"));
@@ -186,10 +173,9 @@ fn run(block: &Block, reader: Reader, server: &Server, conn: &mut Conn) -> Resul
             }
         }
         for (known, made) in &ids {
-            shown.iter_mut().for_each(|line| *line = line.replace(made, known));
+            shown = shown.replace(made, known);
         }
         if shown != *printed {
-            let (printed, shown) = (printed.join("\n"), shown.join("\n"));
             let command = command.join(" ");
             return Err(format!(
                 "{command}\n--- is said to answer\n{printed}\n--- but does\n{shown}"
@@ -221,24 +207,30 @@ fn reset(server: &Server, conn: &mut Conn) {
     conn.cmd("FLUSHALL");
 }
 
-/// Runs the commands of a block without prompts. The reply to the last one is that of the block after it, if that shows one;
-/// what a line says behind two blanks explains it.
+/// Connects as `redis-cli --json` does.
+fn connect_to(server: &Server) -> Conn {
+    let mut conn = server.conn();
+    conn.cmd("HELLO 3");
+    conn
+}
+
+/// Runs the commands of a block without prompts. The reply to the last one is that of the block after it, if that shows one
+/// as `redis-cli` does; what a line says behind two blanks explains it.
 fn run_pasted(block: &Block, next: Option<&Block>, conn: &mut Conn) -> Result<usize, String> {
-    let mut shown = Vec::new();
+    let mut reply = Value::Nil;
     for line in &block.lines {
-        conn.send(split(line)?);
-        let reply = conn.recv();
-        shown = print(&reply);
+        reply = conn.cmd(split(line)?);
         if let Value::ServerError(_) = reply {
-            return Err(format!("{line}: {}", shown.join("\n")));
+            return Err(format!("{line}: {}", print(&reply)));
         }
     }
     let printed = next.filter(|next| next.lines.first().is_some_and(|it| it.starts_with("1) ")));
     let Some(printed) = printed else { return Ok(block.lines.len()) };
     let replies = printed.lines.iter().map(|it| it.split("  ").next().unwrap_or_default());
-    match replies.eq(shown.iter().map(String::as_str)) {
+    let shown = (1..).zip(ints(&reply)).map(|(number, it)| format!("{number}) (integer) {it}"));
+    match replies.eq(shown) {
         true => Ok(block.lines.len()),
-        false => Err(format!("{:?} answers\n{}", block.lines, shown.join("\n"))),
+        false => Err(format!("{:?} answers {}", block.lines, print(&reply))),
     }
 }
 
@@ -249,7 +241,7 @@ fn every_example_gets_the_reply_that_is_printed_under_it() {
     for page in &pages() {
         let reader = if PASTED.contains(&page.as_str()) { Reader::Pastes } else { Reader::Types };
         let mut server = server();
-        let mut conn = server.conn();
+        let mut conn = connect_to(&server);
         let blocks = blocks(page, &file(page));
         for (at, block) in blocks.iter().enumerate() {
             match block.language.as_str() {
@@ -271,7 +263,7 @@ fn every_example_gets_the_reply_that_is_printed_under_it() {
                     };
                     if block.lines.iter().any(lasts) {
                         server = self::server();
-                        conn = server.conn();
+                        conn = connect_to(&server);
                     }
                     if reader == Reader::Types {
                         reset(&server, &mut conn);
