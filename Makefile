@@ -7,7 +7,7 @@ lint_tools := cargo rustfmt clippy cc c++ libclang shellcheck
 
 # What `build` installs first. If it runs for a target that adds something, it installs that too.
 needs := cargo cc libclang
-test test-servers test-metrics bench pictures prove soak mutants: needs += redis-server
+test test-servers test-metrics bench prove soak mutants: needs += redis-server
 test-clients bench-adapters bench-litellm: needs += redis-server python3-venv
 test-clients bench-adapters: needs += node npm
 test-clients: needs += chromium
@@ -86,8 +86,9 @@ reference: ## Write the references of the clients: docs/python-reference.md, and
 	$(or $(CARGO_TARGET_DIR),target)/clients/python/bin/python scripts/python-reference.py
 	scripts/lint-typescript.sh --reference
 
-pictures: build ## Draw the pictures in docs/choosing.md, and write the tables in docs/operations.md
-	$(with_server) cargo bench --bench pictures
+pictures: ## Draw the pictures in docs/choosing.md, and write the tables in docs/operations.md
+	@$(install) $(needs)
+	cargo bench --profile dev --bench pictures
 
 fuzz: ## Fuzz the parsers and limits with libFuzzer, each for T seconds (T=60)
 	@T=$${T:-60} scripts/fuzz.sh

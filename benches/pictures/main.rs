@@ -1,7 +1,7 @@
 //! Draws the pictures of docs/choosing.md, and writes the tables of docs/operations.md.
 //!
-//! `make pictures`, or `cargo bench --bench pictures`. What is drawn comes from runs on a real server with a held clock,
-//! so it is the same on every machine: tests/server/pictures.rs compares it with what is committed.
+//! `make pictures` runs this. What is drawn comes from runs of the commands in memory, with a clock of their own, so it is
+//! the same on every machine: tests/server/pictures.rs compares it with what is committed.
 
 mod drawn;
 

@@ -1,15 +1,16 @@
 //! One limit that needs more than a core, sharded over several keys or taken in batches by each process: how much more or
 //! less than one key either admits.
 
-use support::{limited, Conn, Random, Server, START_US};
+use commands::memory::{MemoryServer, Outcome};
+use support::{Random, START_US};
 
-use super::markdown_row;
+use super::{call, integers, markdown_row, new_server};
 
 /// The limit: 1000 in any second.
 const LIMIT: u64 = 1000;
 const PROCESSES: usize = 16;
 /// Calls that come in the same step come at one instant.
-const STEP_US: i64 = 5_000;
+const STEP_US: u64 = 5_000;
 const STEPS_A_SECOND: usize = 200;
 const SECONDS: usize = 4;
 /// The most calls in a step. Each of them comes by chance.
@@ -35,7 +36,7 @@ type DrawnCalls = Vec<Vec<usize>>;
 fn calls(load: &DrawnLoad) -> DrawnCalls {
     let mut random = Random::new(1);
     let mut step = |rate: i64| {
-        let chance = rate * STEP_US / CHANCES;
+        let chance = rate * STEP_US as i64 / CHANCES;
         let is_call = |random: &mut Random| random.below(1_000_000) < chance;
         let count = (0..CHANCES).filter(|_| is_call(&mut random)).count();
         let process = |random: &mut Random| match random.one_in(5) {
@@ -66,52 +67,63 @@ impl Admissions {
     }
 }
 
+/// One run, from an empty database.
 struct Simulation {
-    server: Server,
-    conn: Conn,
+    server: MemoryServer,
+    now_us: u64,
     random: Random,
+    outcome: Admissions,
 }
 
 impl Simulation {
-    /// Runs `step` over all calls, from an empty database.
+    /// Runs `step` over all calls. It returns how many of the callers of a step are admitted.
     fn run(
-        &mut self,
         calls: &DrawnCalls,
-        mut step: impl FnMut(&mut Simulation, &[usize], &mut Admissions) -> u64,
+        mut step: impl FnMut(&mut Simulation, &[usize]) -> u64,
     ) -> Admissions {
-        self.server.clock().set_us(START_US);
-        self.conn.cmd("FLUSHALL");
-        self.random = Random::new(2);
-        let mut outcome = Admissions::default();
+        let mut simulation = Simulation {
+            server: new_server(),
+            now_us: START_US.unsigned_abs(),
+            random: Random::new(2),
+            outcome: Admissions::default(),
+        };
         for callers in calls {
-            self.server.clock().advance_us(STEP_US);
-            let admitted = step(self, callers, &mut outcome);
-            outcome.admitted.push(admitted);
-            outcome.calls += callers.len() as u64;
+            simulation.now_us += STEP_US;
+            let admitted = step(&mut simulation, callers);
+            simulation.outcome.admitted.push(admitted);
+            simulation.outcome.calls += callers.len() as u64;
         }
-        outcome
+        simulation.outcome
     }
 
-    /// Makes one call on each of these shards, all sent at once, and returns which are allowed.
-    fn ask(&mut self, shards: &[usize], of: usize, outcome: &mut Admissions) -> Vec<bool> {
-        let limit = LIMIT / of as u64;
-        outcome.commands += shards.len() as u64;
-        let commands = shards.iter().map(|shard| format!("RL.WINDOW limit:{shard} {limit} 1"));
-        self.conn.pipeline(commands).iter().map(|reply| limited(reply) == 0).collect()
+    /// Executes a command and returns the integers of its reply.
+    fn call(&mut self, command: &str) -> Vec<i64> {
+        self.outcome.commands += 1;
+        match call(&mut self.server, command, self.now_us) {
+            Outcome::Reply(reply) => integers(reply),
+            Outcome::Waits(_) => panic!("{command} waits"),
+        }
+    }
+
+    /// Makes one call on each of these shards, and returns which are allowed.
+    fn ask(&mut self, asked: &[usize], shards: usize) -> Vec<bool> {
+        let limit = LIMIT / shards as u64;
+        let ask = |shard| self.call(&format!("RL.WINDOW limit:{shard} {limit} 1"))[0] == 0;
+        asked.iter().map(ask).collect()
     }
 
     fn any(&mut self, shards: usize) -> usize {
         self.random.below(shards as i64) as usize
     }
 
-    fn sharded(&mut self, calls: &DrawnCalls, shards: usize, choice: Choice) -> Admissions {
-        self.run(calls, |simulation, callers, outcome| {
+    fn sharded(calls: &DrawnCalls, shards: usize, choice: Choice) -> Admissions {
+        Simulation::run(calls, |simulation, callers| {
             let pick = |&process: &usize| match choice {
                 Choice::Process => process % shards,
                 Choice::Random | Choice::Twice => simulation.any(shards),
             };
             let picked: Vec<_> = callers.iter().map(pick).collect();
-            let first = simulation.ask(&picked, shards, outcome);
+            let first = simulation.ask(&picked, shards);
             let mut again = Vec::new();
             if choice == Choice::Twice {
                 let denied = picked.iter().zip(&first).filter(|(_, allowed)| !**allowed);
@@ -119,17 +131,17 @@ impl Simulation {
                 let other = |(shard, _)| (shard + 1 + simulation.any(shards - 1)) % shards;
                 again = denied.map(other).collect();
             }
-            let second = simulation.ask(&again, shards, outcome);
+            let second = simulation.ask(&again, shards);
             first.iter().chain(&second).filter(|allowed| **allowed).count() as u64
         })
     }
 
     /// Each process takes up to `batch` at a time and spends it by itself. A process that was denied asks again after
     /// the returned wait. The rest of a batch is thrown away `keep_us` after it was taken.
-    fn batched(&mut self, calls: &DrawnCalls, batch: u64, keep_us: i64) -> Admissions {
+    fn batched(calls: &DrawnCalls, batch: u64, keep_us: u64) -> Admissions {
         let mut stocks = [Stock::default(); PROCESSES];
-        self.run(calls, |simulation, callers, outcome| {
-            let now_us = simulation.server.clock().now_us();
+        Simulation::run(calls, |simulation, callers| {
+            let now_us = simulation.now_us;
             let mut admitted = 0;
             for &process in callers {
                 let stock = &mut stocks[process];
@@ -137,12 +149,11 @@ impl Simulation {
                     stock.left = 0;
                 }
                 if stock.left == 0 && now_us >= stock.ask_at_us {
-                    outcome.commands += 1;
                     let command = format!("RL.WINDOW limit {LIMIT} 1 {batch} ATMOST MS");
-                    let answer = simulation.conn.ints(command);
+                    let answer = simulation.call(&command);
                     stock.left = answer[5] as u64;
                     stock.good_until_us = now_us.saturating_add(keep_us);
-                    stock.ask_at_us = now_us + 1000 * answer[3].max(0);
+                    stock.ask_at_us = now_us + 1000 * answer[3].max(0) as u64;
                 }
                 if stock.left > 0 {
                     stock.left -= 1;
@@ -158,8 +169,8 @@ impl Simulation {
 #[derive(Clone, Copy, Default)]
 struct Stock {
     left: u64,
-    good_until_us: i64,
-    ask_at_us: i64,
+    good_until_us: u64,
+    ask_at_us: u64,
 }
 
 /// The shard that a call asks.
@@ -175,11 +186,9 @@ enum Choice {
 
 /// The tables of shards and of batches.
 pub fn tables() -> (String, String) {
-    let (server, conn) = Server::with_held_clock();
-    let mut simulation = Simulation { server, conn, random: Random::new(2) };
     let all: Vec<DrawnCalls> = LOADS.iter().map(calls).collect();
     let one: Vec<_> =
-        all.iter().map(|calls| simulation.sharded(calls, 1, Choice::Random)).collect();
+        all.iter().map(|calls| Simulation::sharded(calls, 1, Choice::Random)).collect();
 
     let mut sharded = head("shards, and how a call chooses one");
     for (choice, words) in [
@@ -191,15 +200,15 @@ pub fn tables() -> (String, String) {
             if choice == Choice::Process && shards > PROCESSES {
                 continue;
             }
-            let run = |calls| simulation.sharded(calls, shards, choice);
+            let run = |calls| Simulation::sharded(calls, shards, choice);
             let outcomes: Vec<_> = all.iter().map(run).collect();
             sharded += &row(format!("{shards}, {words}"), &outcomes, &one, LIMIT);
         }
     }
     let mut batched = head("batch, and what becomes of the rest");
-    for (keep_us, words) in [(i64::MAX, "kept"), (1_000_000, "thrown away after a second")] {
+    for (keep_us, words) in [(u64::MAX, "kept"), (1_000_000, "thrown away after a second")] {
         for batch in [5, 20, 100] {
-            let run = |calls| simulation.batched(calls, batch, keep_us);
+            let run = |calls| Simulation::batched(calls, batch, keep_us);
             let outcomes: Vec<_> = all.iter().map(run).collect();
             let bound = LIMIT + PROCESSES as u64 * (batch - 1);
             batched += &row(format!("{batch}, {words}"), &outcomes, &one, bound);

@@ -8,6 +8,8 @@ mod traffic;
 use std::fs;
 use std::path::Path;
 
+use commands::memory::{MemoryServer, Outcome, Value};
+
 /// A table stands between this line with its name and the last line.
 const BEGIN: &str = "<!-- make pictures: ";
 const END: &str = "<!-- end -->";
@@ -36,6 +38,30 @@ fn fill(page: &str, name: &str, text: &str) -> String {
     let (head, rest) = page.split_once(&begin).unwrap_or_else(|| panic!("no {begin}"));
     let (_, tail) = rest.split_once(END).unwrap_or_else(|| panic!("no {END} after {begin}"));
     format!("{head}{begin}\n{text}\n{END}{tail}")
+}
+
+/// A server without keys, in memory. It has the module's commands, and each call says what time it is.
+fn new_server() -> MemoryServer {
+    MemoryServer::new(|bytes| bytes.fill(0))
+}
+
+/// Executes a command at a time.
+fn call(server: &mut MemoryServer, command: &str, now_us: u64) -> Outcome {
+    let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+    server.call(&words, now_us)
+}
+
+/// The integers of a reply that has nothing else.
+fn integers(reply: Value) -> Vec<i64> {
+    let integer = |value: &Value| match value {
+        Value::Integer(number) => Some(*number),
+        _ => None,
+    };
+    let integers = match &reply {
+        Value::Array(values) => values.iter().map(integer).collect(),
+        _ => None,
+    };
+    integers.unwrap_or_else(|| panic!("not an array of integers: {reply:?}"))
 }
 
 fn markdown_row(cells: &[String]) -> String {

@@ -1,17 +1,15 @@
-//! The same calls against different limits, on a real server.
+//! The same calls against different limits.
 
-use std::collections::VecDeque;
 use std::iter::once;
-use std::time::Duration;
 
-use support::{ints, limited, unix_us, Conn, Server, Value};
+use commands::memory::{Outcome, Ticket};
+use support::unix_us;
 
-/// The step of the clock while calls wait. Everything here happens on such steps.
-const STEP_MS: i64 = 100;
-const WAIT_MS: i64 = 20_000;
+use super::{call, integers, new_server};
+
+/// The step of the clock. Everything here happens on such steps.
+const STEP_MS: usize = 100;
 const MINUTE_MS: i64 = 60_000;
-/// The number of checks, a millisecond each, before a call must wait or have its reply.
-const PATIENCE: u32 = 10_000;
 
 /// Calls at fixed times. Times are in milliseconds after midnight, below 0 before it.
 pub struct Traffic {
@@ -138,120 +136,43 @@ impl DrawnRun {
 
 /// Runs the traffic against each of the limits.
 pub fn run(traffic: &Traffic) -> Vec<DrawnRun> {
-    let server = Server::builder().clock(true).start();
-    let runs = LIMITS.iter().enumerate();
-    runs.map(|(number, limit)| {
-        let command = limit.command.replace("key", &format!("k{number}"));
-        let runner =
-            Runner { server: &server, command, conn: server.conn(), line: VecDeque::new() };
-        let run = runner.run(traffic);
+    let run = |limit: &DrawnLimit| {
+        let run = run_limit(traffic, limit.command);
         assert!(run.most_in_a_minute() <= limit.bound, "{}: {}", traffic.name, limit.command);
         run
-    })
-    .collect()
+    };
+    LIMITS.iter().map(run).collect()
 }
 
-/// A call that waits on a connection of its own.
-struct QueuedCall {
-    came_ms: i64,
-    conn: Conn,
-    /// The connection's.
-    id: i64,
-}
-
-struct Runner<'a> {
-    server: &'a Server,
-    command: String,
-    conn: Conn,
-    line: VecDeque<QueuedCall>,
-}
-
-impl Runner<'_> {
-    fn run(mut self, traffic: &Traffic) -> DrawnRun {
-        let mut calls = Vec::new();
-        let (from_ms, to_ms) = traffic.shown_ms;
-        let waits = self.command.contains("BLOCK");
-        for now_ms in (from_ms..=to_ms).step_by(STEP_MS as usize) {
-            let is_call = traffic.calls_ms.contains(&now_ms);
-            if !is_call && self.line.is_empty() {
-                continue;
-            }
-            self.set_clock(now_ms);
-            if waits {
-                self.serve_the_line(now_ms, &mut calls);
-            }
-            if is_call {
-                match waits {
-                    true => self.call_and_wait(now_ms, &mut calls),
-                    false => calls.push(self.call(now_ms)),
-                }
-            }
+fn run_limit(traffic: &Traffic, command: &str) -> DrawnRun {
+    let mut server = new_server();
+    let command = format!("{command} MS");
+    let mut calls: Vec<DrawnCall> = Vec::new();
+    let mut waiting: Vec<(Ticket, i64)> = Vec::new();
+    let (from_ms, to_ms) = traffic.shown_ms;
+    for now_ms in (from_ms..=to_ms).step_by(STEP_MS) {
+        let now_us = (unix_us("2026-11-22T00:00:00") + 1000 * now_ms).unsigned_abs();
+        for (ticket, reply) in server.take_ended(now_us) {
+            let at = waiting.iter().position(|(waits, _)| *waits == ticket).expect("a call waits");
+            let (_, came_ms) = waiting.remove(at);
+            calls.push(DrawnCall { came_ms, may_go: integers(reply)[0] == 0, at_ms: now_ms });
         }
-        assert!(self.line.is_empty(), "the picture ends before the last wait does");
-        assert_eq!(calls.len(), traffic.calls_ms.len());
-        calls.sort_by_key(|call| call.came_ms);
-        DrawnRun { calls }
-    }
-
-    fn set_clock(&self, now_ms: i64) {
-        self.server.clock().set_us(unix_us("2026-11-22T00:00:00") + 1000 * now_ms);
-    }
-
-    fn call(&mut self, now_ms: i64) -> DrawnCall {
-        let answer = self.conn.ints(format!("{} MS", self.command));
-        // With AHEAD the reply says how long to wait before going on.
-        let wait_ms = if answer[0] == 0 { answer.get(5).copied().unwrap_or(0) } else { 0 };
-        DrawnCall { came_ms: now_ms, may_go: answer[0] == 0, at_ms: now_ms + wait_ms }
-    }
-
-    /// The number of calls that wait on the server.
-    fn waiting(&mut self) -> usize {
-        let info = self.conn.text("INFO ratelimit");
-        let number = info.lines().find_map(|line| line.strip_prefix("ratelimit_waiting:"));
-        number.and_then(|number| number.parse().ok()).expect("INFO has the number of waiting calls")
-    }
-
-    /// Calls on a new connection; one that must wait joins the line.
-    fn call_and_wait(&mut self, now_ms: i64, calls: &mut Vec<DrawnCall>) {
-        let mut conn = self.server.conn();
-        let id = conn.id();
-        conn.send(&*self.command);
-        for _ in 0..PATIENCE {
-            if self.waiting() > self.line.len() {
-                return self.line.push_back(QueuedCall { came_ms: now_ms, conn, id });
-            }
-            if !conn.silent_for(Duration::from_millis(1)) {
-                return calls.push(answered(now_ms, now_ms, &conn.recv()));
-            }
+        if !traffic.calls_ms.contains(&now_ms) {
+            continue;
         }
-        panic!("{} neither waits nor has a reply", self.command);
-    }
-
-    /// Receives the replies that the line gets at this moment.
-    fn serve_the_line(&mut self, now_ms: i64, calls: &mut Vec<DrawnCall>) {
-        // A command on the key grants waiting calls. This one takes nothing.
-        let look = self.command.replace("BLOCK 20s", "0");
-        loop {
-            self.conn.ints(&*look);
-            let waiting = self.waiting();
-            while self.line.len() > waiting {
-                let Some(mut waiter) = self.line.pop_front() else { break };
-                calls.push(answered(waiter.came_ms, now_ms, &waiter.conn.recv()));
-            }
-            // The server measures waits in real time, which hardly passes here. So the wait is ended explicitly, with
-            // the reply of a call whose time is up.
-            let is_overdue = |waiter: &QueuedCall| waiter.came_ms + WAIT_MS <= now_ms;
-            match self.line.front() {
-                Some(waiter) if is_overdue(waiter) => {
-                    assert_eq!(self.conn.int(format!("CLIENT UNBLOCK {}", waiter.id)), 1);
-                }
-                _ => return,
+        match call(&mut server, &command, now_us) {
+            Outcome::Waits(ticket) => waiting.push((ticket, now_ms)),
+            Outcome::Reply(reply) => {
+                let answer = integers(reply);
+                let may_go = answer[0] == 0;
+                // With AHEAD the reply says how long to wait before going on.
+                let wait_ms = answer.get(5).filter(|_| may_go).copied().unwrap_or(0);
+                calls.push(DrawnCall { came_ms: now_ms, may_go, at_ms: now_ms + wait_ms });
             }
         }
     }
-}
-
-fn answered(came_ms: i64, at_ms: i64, reply: &Value) -> DrawnCall {
-    assert_eq!(ints(reply).len(), 5);
-    DrawnCall { came_ms, may_go: limited(reply) == 0, at_ms }
+    assert!(waiting.is_empty(), "the picture ends before the last wait does");
+    assert_eq!(calls.len(), traffic.calls_ms.len());
+    calls.sort_by_key(|call| call.came_ms);
+    DrawnRun { calls }
 }
