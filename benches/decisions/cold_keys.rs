@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use crate::client::Result;
-use crate::connections::{peer, NAMES};
-use crate::cpu_time::{self, PlannedRow};
+use crate::cpu_time::{self, PlannedRow, NAMES};
 use crate::peers::Scripts;
 use crate::report::Table;
-use crate::server::{Host, Time};
+use crate::server::Host;
 use crate::throttle;
 use crate::workload::{allowed, denied, Workload};
 use support::Random;
@@ -45,10 +44,9 @@ pub fn table(keys: u64, rounds: usize, time: Duration) -> Result<Table> {
     );
     let mut table = Table::new("cold", title, &cpu_time::COLUMNS);
     let scripts = Host::bare()?.scripts;
-    let plans = NAMES.map(|name| PlannedRow {
-        workload: workload(name, keys, &scripts),
-        peer: peer(name),
-        time: Time::Real,
+    let plans = NAMES.map(|name| {
+        let peer = (name == throttle::ALLOWED).then_some(throttle::LUA_ALLOWED);
+        PlannedRow::new(workload(name, keys, &scripts), peer, 1)
     });
     cpu_time::measure(&mut table, &plans, rounds, time)?;
     Ok(table)

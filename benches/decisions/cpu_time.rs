@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::{Client, Result};
 use crate::peers::Scripts;
-use crate::report::{Column, Table};
+use crate::report::{Column, Table, SET_EX};
 use crate::rounds::{interleave, medians};
 use crate::server::{cpu_us, Host, Persistence, Time, Tool};
 use crate::workload::{Workload, PIPELINE};
@@ -16,25 +16,36 @@ const WARM_UP: usize = 100;
 /// Events in the windows.
 const SIZES: [u64; 2] = [10, 100];
 
-/// A row to be measured, the name of its peer, and its server's clock.
+/// Connections that each send one command at a time.
+const CONNECTIONS: usize = 50;
+
+/// The commands that are compared without pipelining, and on cold keys.
+pub const NAMES: [&str; 4] = [SET_EX, throttle::ALLOWED, throttle::DENIED, throttle::LUA_ALLOWED];
+
+/// A row to be measured, the name of its peer, its server's clock, and the number of connections. One connection sends
+/// pipelines, and several send a command each.
 pub struct PlannedRow {
     pub workload: Workload,
     pub peer: Option<String>,
     pub time: Time,
+    pub connections: usize,
+}
+
+impl PlannedRow {
+    /// A row without windows, whose server has the machine's clock.
+    pub fn new(workload: Workload, peer: Option<&str>, connections: usize) -> PlannedRow {
+        PlannedRow { workload, peer: peer.map(str::to_string), time: Time::Real, connections }
+    }
 }
 
 fn plans(scripts: &Scripts) -> Vec<PlannedRow> {
     let mut plans: Vec<PlannedRow> = throttle::workloads(scripts)
         .into_iter()
-        .map(|(workload, peer)| PlannedRow {
-            workload,
-            peer: peer.map(str::to_string),
-            time: Time::Real,
-        })
+        .map(|(workload, peer)| PlannedRow::new(workload, peer, 1))
         .collect();
     let mut held = |workload: Workload, peer: Option<&Workload>| {
         let peer = peer.map(|peer| peer.name.clone());
-        plans.push(PlannedRow { workload, peer, time: Time::Held });
+        plans.push(PlannedRow { workload, peer, time: Time::Held, connections: 1 });
     };
     for events in SIZES {
         let transaction = window::transaction(events);
@@ -61,7 +72,7 @@ struct TimedSubject<'p> {
     workload: &'p Workload,
     host: Host,
     control: Client,
-    client: Client,
+    clients: Vec<Client>,
     /// The tick of a held clock that keeps the pace.
     tick_us: i64,
     /// Decisions of all rounds, and those whose reply was not as expected.
@@ -72,38 +83,34 @@ struct TimedSubject<'p> {
 impl<'p> TimedSubject<'p> {
     fn start(plan: &'p PlannedRow) -> Result<TimedSubject<'p>> {
         let host = Host::start(Tool::None, Persistence::Bare, plan.time)?;
-        let mut client = host.connect()?;
+        let mut control = host.connect()?;
         let workload = &plan.workload;
-        workload.prepare(&host, &mut client)?;
+        workload.prepare(&host, &mut control)?;
+        let mut clients: Vec<_> =
+            (0..plan.connections).map(|_| host.connect()).collect::<Result<_>>()?;
         let mut pacer = workload.pacer(&host);
         for _ in 0..WARM_UP {
             pacer.step(PIPELINE);
-            workload.run(&mut client, PIPELINE)?;
+            exchange(workload, &mut clients)?;
         }
         let tick_us = pacer.tick_us();
         host.tick(0);
-        let control = host.connect()?;
-        Ok(TimedSubject {
-            workload,
-            host,
-            control,
-            client,
-            tick_us,
-            decisions: 0.0,
-            unexpected: 0.0,
-        })
+        let (decisions, unexpected) = (0.0, 0.0);
+        Ok(TimedSubject { workload, host, control, clients, tick_us, decisions, unexpected })
     }
 
     /// Runs one round, and returns the CPU time of a decision in microseconds, and thousands of decisions a second.
     fn round(&mut self, time: Duration) -> Result<Vec<f64>> {
-        let TimedSubject { workload, host, control, client, tick_us, decisions, unexpected } = self;
+        let TimedSubject { workload, host, control, clients, tick_us, decisions, unexpected } =
+            self;
         host.tick(*tick_us);
         let cpu = cpu_us(control)?;
         let started = Instant::now();
         let mut made = 0.0;
         while started.elapsed() < time {
-            *unexpected += workload.run(client, PIPELINE)?.unexpected as f64;
-            made += PIPELINE as f64;
+            let [all, otherwise] = exchange(workload, clients)?;
+            made += all as f64;
+            *unexpected += otherwise as f64;
         }
         let took_s = started.elapsed().as_secs_f64();
         let cpu = cpu_us(control)? - cpu;
@@ -111,6 +118,15 @@ impl<'p> TimedSubject<'p> {
         *decisions += made;
         Ok(vec![cpu / made, made / took_s / 1e3])
     }
+}
+
+/// Sends a pipeline on the only connection, or a command on each. Returns the number of decisions, and how many of them had
+/// an unexpected reply.
+fn exchange(workload: &Workload, clients: &mut [Client]) -> Result<[usize; 2]> {
+    Ok(match clients {
+        [client] => [PIPELINE, workload.run(client, PIPELINE)?.unexpected],
+        clients => [clients.len(), workload.run_on_each(clients)?],
+    })
 }
 
 /// Measures the rows in turn, `rounds` times, and adds their medians.
@@ -148,5 +164,21 @@ pub fn table(rounds: usize, time: Duration) -> Result<Table> {
     );
     let mut table = Table::new("time", title, &COLUMNS);
     measure(&mut table, &plans(&Host::bare()?.scripts), rounds, time)?;
+    Ok(table)
+}
+
+/// Measures the commands from connections that each send one at a time.
+pub fn connections(rounds: usize, time: Duration) -> Result<Table> {
+    let title = format!(
+        "CPU time of the server per command and commands a second, from {CONNECTIONS} connections that each send one command \
+         at a time (1000 keys in turn, medians of {rounds} interleaved rounds)"
+    );
+    let mut table = Table::new("connections", title, &COLUMNS);
+    let workloads = throttle::workloads(&Host::bare()?.scripts).into_iter();
+    let plans: Vec<_> = workloads
+        .filter(|(workload, _)| NAMES.contains(&workload.name.as_str()))
+        .map(|(workload, peer)| PlannedRow::new(workload, peer, CONNECTIONS))
+        .collect();
+    measure(&mut table, &plans, rounds, time)?;
     Ok(table)
 }

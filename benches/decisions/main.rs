@@ -8,7 +8,6 @@ mod callgrind;
 mod chart;
 mod client;
 mod cold_keys;
-mod connections;
 mod cpu_time;
 mod figures;
 mod goals;
@@ -88,7 +87,7 @@ const SECTIONS: [(&str, MeasureSection); 13] = [
     ("longest", |effort| longest_calls::table(effort.longest)),
     ("block", |effort| hand_over::table(effort.rounds, effort.round)),
     ("time", |effort| cpu_time::table(effort.rounds, effort.round)),
-    ("connections", |effort| connections::table(effort.rounds, effort.round)),
+    ("connections", |effort| cpu_time::connections(effort.rounds, effort.round)),
     ("cold", |effort| cold_keys::table(effort.cold_keys, effort.rounds, effort.round)),
     ("latency", |effort| latency::table(effort.rounds, 4 * effort.round)),
     ("wake", |effort| wake_up::table(effort.rounds, 2 * effort.round)),

@@ -127,14 +127,17 @@ impl Workload {
         client.call_all(&self.prepare, PATIENCE)
     }
 
-    /// The next decision's commands.
-    pub fn next_command(&self) -> String {
-        (self.ask)(self.take(1).start)
-    }
-
-    /// Returns true if a decision should have this reply.
-    pub fn expects(&self, reply: &ServerReply) -> bool {
-        (self.expected)(reply)
+    /// Makes one decision on each connection, all sent before the first reply is read, and returns how many replies were not
+    /// as expected.
+    pub fn run_on_each(&self, clients: &mut [Client]) -> Result<usize> {
+        for (number, client) in self.take(clients.len()).zip(clients.iter_mut()) {
+            client.send(&Batch::of(&(self.ask)(number)))?;
+        }
+        let mut unexpected = 0;
+        for client in clients {
+            unexpected += usize::from(!(self.expected)(&client.receive()?));
+        }
+        Ok(unexpected)
     }
 
     /// Makes `count` decisions at their pace, `PIPELINE` at a time, and returns how many replies were not as expected.
