@@ -6,6 +6,7 @@ use std::ops::Range;
 #[path = "../pictures/drawn/svg.rs"]
 mod svg;
 
+use crate::report::SET_EX;
 use svg::{text, INK, MARGIN, PAPER, WIDTH};
 
 /// The height of the plot in a chart of lines, and of a row in a chart of rows.
@@ -33,23 +34,12 @@ const OURS: [&str; 4] = ["#0072b2", "#3b3fbf", "#007a58", "#44761f"];
 const PEERS: [&str; 3] = ["#c04a00", "#8a6500", "#b33573"];
 const PLAIN: &str = "#666";
 
-/// The owner of the measured commands, which decides the colour. A number selects one of several shades.
-#[derive(Clone, Copy)]
-pub enum Owner {
-    Module(usize),
-    /// A script or transaction that people use today.
-    Peer(usize),
-    /// A plain command of the server.
-    Server,
-}
-
-impl Owner {
-    fn colour(self) -> &'static str {
-        match self {
-            Owner::Module(shade) => OURS[shade],
-            Owner::Peer(shade) => PEERS[shade],
-            Owner::Server => PLAIN,
-        }
+/// The shades for the module, for plain commands of the server, and for what people use today.
+fn shades(name: &str) -> &'static [&'static str] {
+    match name {
+        "INCR" | SET_EX => &[PLAIN],
+        _ if name.starts_with("RL.") => &OURS,
+        _ => &PEERS,
     }
 }
 
@@ -184,14 +174,12 @@ fn axis_across(svg: &mut String, axis: Axis, ruler: &Ruler, top: i64, bottom: i6
 /// The figures of one command: a point for each size.
 pub struct ChartLine {
     pub name: String,
-    pub owner: Owner,
     pub points: Vec<(f64, f64)>,
 }
 
 /// The figures of one command: one for each mark of the chart.
 pub struct ChartRow {
     pub name: String,
-    pub owner: Owner,
     pub figures: Vec<f64>,
 }
 
@@ -214,11 +202,13 @@ pub fn draw_lines(title: &str, footer: &str, [x, y]: [Axis; 2], lines: &[ChartLi
     }
     axis_across(&mut svg, x, &across, HEAD, bottom);
     let mut ends = Vec::new();
-    for ChartLine { name, owner, points } in lines {
+    for (index, ChartLine { name, points }) in lines.iter().enumerate() {
+        let alike = lines[..index].iter().filter(|line| shades(&line.name) == shades(name)).count();
+        let colour = shades(name)[alike];
         let at: Vec<Point> = points.iter().map(|&(x, y)| (across.at(x), upwards.at(y))).collect();
-        line(&mut svg, &at, owner.colour(), 2);
-        at.iter().for_each(|&at| mark(&mut svg, 0, at, owner.colour()));
-        ends.extend(at.last().map(|&(x, y)| (y, x, name, owner.colour())));
+        line(&mut svg, &at, colour, 2);
+        at.iter().for_each(|&at| mark(&mut svg, 0, at, colour));
+        ends.extend(at.last().map(|&(x, y)| (y, x, name, colour)));
     }
     ends.sort();
     let heights = apart(ends.iter().map(|end| end.0).collect());
@@ -245,8 +235,8 @@ pub fn draw_rows(title: &str, footer: &str, x: Axis, marks: &[&str], rows: &[Cha
             label(&mut svg, (at.0 + 10, at.1), "start", INK, name);
         }
     }
-    for (ChartRow { name, owner, figures }, index) in rows.iter().zip(0..) {
-        let (middle, colour) = (HEAD + ROW * index + ROW / 2, owner.colour());
+    for (ChartRow { name, figures }, index) in rows.iter().zip(0..) {
+        let (middle, colour) = (HEAD + ROW * index + ROW / 2, shades(name)[0]);
         let at: Vec<Point> = figures.iter().map(|&figure| (across.at(figure), middle)).collect();
         let Some(&(last, _)) = at.last() else { continue };
         label(&mut svg, (left - 8, middle), "end", colour, name);

@@ -1,8 +1,8 @@
 //! The charts that are drawn from the tables.
 
-use crate::chart::{draw_lines, draw_rows, Axis, ChartLine, ChartRow, Owner, Scale};
+use crate::chart::{draw_lines, draw_rows, Axis, ChartLine, ChartRow, Scale};
 use crate::report::{Table, SET_EX};
-use crate::{latency, memory, throttle, wake_up, window};
+use crate::{latency, memory, window};
 
 /// One chart.
 pub struct Figure {
@@ -11,23 +11,14 @@ pub struct Figure {
     /// The sections whose tables it shows.
     sections: &'static [&'static str],
     x: Axis,
-    kind: FigureKind,
-}
-
-type Named = (String, Owner);
-
-enum FigureKind {
-    /// Rows of the tables, with the figures of the first columns, which have these names.
-    Rows(&'static [&'static str], Vec<Named>),
-    /// Lines, and what is measured along the other axis.
-    Lines(Axis, Vec<NamedLine>),
-}
-
-/// The name of a line, its owner, and the row of each size.
-type NamedLine = (String, Owner, Vec<(u64, String)>);
-
-fn line(name: &str, owner: Owner, sizes: &[u64], row: impl Fn(u64) -> String) -> NamedLine {
-    (name.to_string(), owner, sizes.iter().map(|&size| (size, row(size))).collect())
+    /// What is measured upwards, in a chart of lines. Without it the chart has rows.
+    y: Option<Axis>,
+    /// The names of the marks in a row, one for each of the first columns.
+    marks: &'static [&'static str],
+    /// The rows or lines. `{}` stands for the number of events, and a name that ends with `*` for all that begin so.
+    names: &'static [&'static str],
+    /// The numbers of events: one in a chart of rows, and those along a line.
+    events: &'static [u64],
 }
 
 const fn linear(name: &'static str) -> Axis {
@@ -38,124 +29,99 @@ const fn log(name: &'static str) -> Axis {
     Axis { name, scale: Scale::Log }
 }
 
+const COMMANDS: &[&str] = &[
+    "INCR", SET_EX, "RL.THROTTLE allowed", "RL.THROTTLE denied", "GCRA Lua allowed",
+    "GCRA Lua denied", "RL.WINDOW, {} events, allowed", "RL.WINDOW, {} events, denied",
+    "ZSET Lua, {} events, allowed", "ZSET Lua, {} events, denied",
+    "ZSET MULTI, {} events, allowed",
+];
+
+const WINDOWS: &[&str] = &[
+    "RL.WINDOW, {} events, allowed",
+    "RL.WINDOW, {} events, denied",
+    "RL.WINDOW BUCKETS 10, {} events, allowed",
+    "RL.WINDOW FIXED, {} events, allowed",
+    "ZSET Lua, {} events, allowed",
+    "ZSET Lua, {} events, denied",
+    "ZSET MULTI, {} events, allowed",
+    SET_EX,
+];
+
 /// All charts of the page.
-pub fn all() -> [Figure; 7] {
-    let named = |name: &str, owner| (name.to_string(), owner);
-    let memory_line =
-        |name, owner| line(name, owner, &memory::EVENTS, |events| memory::row(name, events));
-    [
-        Figure {
-            id: "instructions",
-            title: "Instructions of the whole server for one decision (windows of 100 events)",
-            sections: &["throttle", "window"],
-            x: linear("instructions per decision"),
-            kind: FigureKind::Rows(&["bare"], commands(100)),
-        },
-        Figure {
-            id: "cpu",
-            title:
-                "CPU time of the server for one decision (windows of 100 events, pipelines of 50)",
-            sections: &["time"],
-            x: linear("µs of CPU time per decision"),
-            kind: FigureKind::Rows(&["CPU"], commands(100)),
-        },
-        Figure {
-            id: "window",
-            title: "Instructions for one decision about a full window, by its size",
-            sections: &["window"],
-            x: log("events in the window"),
-            kind: FigureKind::Lines(log("instructions per decision"), windows()),
-        },
-        Figure {
-            id: "latency",
-            title: "Latency at 20,000 decisions a second from 20 connections",
-            sections: &["latency"],
-            x: log("µs until the reply"),
-            kind: FigureKind::Rows(&["p50", "p99", "p99.9"], commands(latency::EVENTS)),
-        },
-        Figure {
-            id: "wake",
-            title: "Delay of the reply to a waiting client",
-            sections: &["wake"],
-            x: log("µs until the reply"),
-            kind: FigureKind::Rows(&["p50", "p99"], wake_up::rows().map(wake_up_row).collect()),
-        },
-        Figure {
-            id: "key-memory",
-            title: "Memory of one key",
-            sections: &["memory"],
-            x: linear("bytes per key (200,000 keys of 11 bytes)"),
-            kind: FigureKind::Rows(
-                &["bytes"],
-                vec![
-                    named(SET_EX, Owner::Server),
-                    named(memory::WHOLE, Owner::Module(0)),
-                    named(memory::FRACTION, Owner::Module(0)),
-                    named(memory::LUA, Owner::Peer(0)),
-                ],
-            ),
-        },
-        Figure {
-            id: "event-memory",
-            title: "Memory of one event, with its share of the key",
-            sections: &["memory"],
-            x: log("events in the window"),
-            kind: FigureKind::Lines(
-                log("bytes per event"),
-                vec![
-                    memory_line(memory::WINDOW, Owner::Module(0)),
-                    memory_line(memory::USUAL, Owner::Peer(0)),
-                    memory_line(memory::LEAN, Owner::Peer(1)),
-                ],
-            ),
-        },
-    ]
-}
-
-fn wake_up_row((name, is_peer): (String, bool)) -> Named {
-    (name, if is_peer { Owner::Peer(0) } else { Owner::Module(0) })
-}
-
-/// The commands to compare, with this many events in the windows.
-fn commands(events: u64) -> Vec<Named> {
-    let plain = [
-        ("INCR", Owner::Server),
-        (SET_EX, Owner::Server),
-        (throttle::ALLOWED, Owner::Module(0)),
-        (throttle::DENIED, Owner::Module(0)),
-        (throttle::LUA_ALLOWED, Owner::Peer(0)),
-        (throttle::LUA_DENIED, Owner::Peer(0)),
-    ];
-    let windows = [
-        (window::SLIDING.name, "allowed", Owner::Module(0)),
-        (window::SLIDING.name, "denied", Owner::Module(0)),
-        (window::LUA, "allowed", Owner::Peer(0)),
-        (window::LUA, "denied", Owner::Peer(0)),
-        (window::MULTI, "allowed", Owner::Peer(0)),
-    ];
-    let plain = plain.map(|(name, owner)| (name.to_string(), owner)).into_iter();
-    let windows = windows.map(|(name, verdict, owner)| (window::row(name, events, verdict), owner));
-    plain.chain(windows).collect()
-}
-
-fn windows() -> Vec<NamedLine> {
-    let [exact, buckets, fixed, ..] = window::KINDS.map(|kind| kind.name);
-    let lines = [
-        (exact, "allowed", Owner::Module(0)),
-        (exact, "denied", Owner::Module(1)),
-        (buckets, "allowed", Owner::Module(2)),
-        (fixed, "allowed", Owner::Module(3)),
-        (window::LUA, "allowed", Owner::Peer(0)),
-        (window::LUA, "denied", Owner::Peer(1)),
-        (window::MULTI, "allowed", Owner::Peer(2)),
-    ];
-    let set_ex = line(SET_EX, Owner::Server, &window::SIZES, |_| SET_EX.to_string());
-    let line = |(name, verdict, owner)| {
-        let row = |events| window::row(name, events, verdict);
-        line(&format!("{name}, {verdict}"), owner, &window::SIZES, row)
-    };
-    lines.into_iter().map(line).chain([set_ex]).collect()
-}
+pub const FIGURES: [Figure; 7] = [
+    Figure {
+        id: "instructions",
+        title: "Instructions of the whole server for one decision (windows of 100 events)",
+        sections: &["throttle", "window"],
+        x: linear("instructions per decision"),
+        y: None,
+        marks: &["bare"],
+        names: COMMANDS,
+        events: &[100],
+    },
+    Figure {
+        id: "cpu",
+        title: "CPU time of the server for one decision (windows of 100 events, pipelines of 50)",
+        sections: &["time"],
+        x: linear("µs of CPU time per decision"),
+        y: None,
+        marks: &["CPU"],
+        names: COMMANDS,
+        events: &[100],
+    },
+    Figure {
+        id: "window",
+        title: "Instructions for one decision about a full window, by its size",
+        sections: &["window"],
+        x: log("events in the window"),
+        y: Some(log("instructions per decision")),
+        marks: &[],
+        names: WINDOWS,
+        events: &window::SIZES,
+    },
+    Figure {
+        id: "latency",
+        title: "Latency at 20,000 decisions a second from 20 connections",
+        sections: &["latency"],
+        x: log("µs until the reply"),
+        y: None,
+        marks: &["p50", "p99", "p99.9"],
+        names: COMMANDS,
+        events: &[latency::EVENTS],
+    },
+    Figure {
+        id: "wake",
+        title: "Delay of the reply to a waiting client",
+        sections: &["wake"],
+        x: log("µs until the reply"),
+        y: None,
+        marks: &["p50", "p99"],
+        names: &["*"],
+        events: &[0],
+    },
+    Figure {
+        id: "key-memory",
+        title: "Memory of one key",
+        sections: &["memory"],
+        x: linear("bytes per key (200,000 keys of 11 bytes)"),
+        y: None,
+        marks: &["bytes"],
+        names: &[SET_EX, "RL.THROTTLE 15 30 60", "RL.THROTTLE 15 7 60", "GCRA Lua"],
+        events: &[0],
+    },
+    Figure {
+        id: "event-memory",
+        title: "Memory of one event, with its share of the key",
+        sections: &["memory"],
+        x: log("events in the window"),
+        y: Some(log("bytes per event")),
+        marks: &[],
+        names: &[
+            "RL.WINDOW, {} events", "ZADD key ms ms:random, {} events", "ZADD key us us, {} events",
+        ],
+        events: &memory::EVENTS,
+    },
+];
 
 impl Figure {
     /// The command that repeats the measurement.
@@ -173,27 +139,27 @@ impl Figure {
         if tables.len() < self.sections.len() {
             return None;
         }
-        let find = |row: &str| tables.iter().find_map(|table| table.figures(row));
         let footer = format!("Repeat it: {} · {run}", self.command());
-        Some(match &self.kind {
-            FigureKind::Rows(marks, rows) => {
-                let row = |(name, owner): &Named| {
-                    let figures = find(name)?.get(..marks.len())?.to_vec();
-                    Some(ChartRow { name: name.clone(), owner: *owner, figures })
-                };
-                let rows: Vec<ChartRow> = rows.iter().filter_map(row).collect();
-                draw_rows(self.title, &footer, self.x, marks, &rows)
-            }
-            FigureKind::Lines(y, lines) => {
-                let line = |(name, owner, rows): &NamedLine| {
-                    let point =
-                        |(size, row): &(u64, String)| Some((*size as f64, *find(row)?.first()?));
-                    let points = rows.iter().filter_map(point).collect();
-                    ChartLine { name: name.clone(), owner: *owner, points }
-                };
-                let lines: Vec<ChartLine> = lines.iter().map(line).collect();
-                draw_lines(self.title, &footer, [self.x, *y], &lines)
-            }
-        })
+        let row = |name: &str, events: u64| name.replace("{}", &events.to_string());
+        let find = |name: &str| tables.iter().find_map(|table| table.figures(name));
+        let Some(y) = self.y else {
+            let like = |name: &&str| {
+                let name = row(name, self.events[0]);
+                tables.iter().find_map(|table| table.names_like(&name)).unwrap_or_default()
+            };
+            let shown = |name: &str| {
+                let figures = find(name)?.get(..self.marks.len())?.to_vec();
+                Some(ChartRow { name: name.to_string(), figures })
+            };
+            let rows: Vec<_> = self.names.iter().flat_map(like).filter_map(shown).collect();
+            return Some(draw_rows(self.title, &footer, self.x, self.marks, &rows));
+        };
+        let line = |name: &&str| {
+            let point = |&events| Some((events as f64, *find(&row(name, events))?.first()?));
+            let points = self.events.iter().filter_map(point).collect();
+            ChartLine { name: name.replace(", {} events", ""), points }
+        };
+        let lines: Vec<_> = self.names.iter().map(line).collect();
+        Some(draw_lines(self.title, &footer, [self.x, y], &lines))
     }
 }

@@ -100,11 +100,6 @@ const CASES: [LongestCase; 16] = [
         FULL, ClockMove::Forward, "", "RL.RELEASE k 40000"),
 ];
 
-/// The names of the rows.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    CASES.iter().map(|case| case.name)
-}
-
 /// Makes reservations in the key `k`, named 0, 1, 2 and so on, with leases of half an hour.
 fn reserve(client: &mut Client, number: usize, window: &str) -> Result<()> {
     let calls = (0..number).map(|id| format!("RL.ACQUIRE k {window} 1 ID {id} LEASE 1800000"));

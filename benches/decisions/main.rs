@@ -136,7 +136,7 @@ fn run(wanted: &[String], quick: bool) -> Result<()> {
             tables.push(table);
         }
     }
-    let goals = goals::goals(&tables);
+    let goals = goals::goals(&tables)?;
     println!("\nGoals\n\n{}", goals::to_markdown(&goals));
     if quick || !wanted.is_empty() {
         return page::write(&directory, &environment, &tables, &goals);

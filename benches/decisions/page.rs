@@ -5,10 +5,9 @@ use std::path::Path;
 
 use crate::chart::number;
 use crate::client::{BenchError, Result};
-use crate::figures;
+use crate::figures::FIGURES;
 use crate::goals::{self, Goal};
 use crate::report::{markdown_row, RunEnvironment, Table, SET_EX};
-use crate::{memory, throttle};
 
 /// The page's prose. A line in braces stands for figures.
 const PROSE: &str = include_str!("page.md");
@@ -27,7 +26,6 @@ pub fn write(
         found.map_or("", |(_, value)| value.as_str())
     };
     let run = [line("server"), line("cpu"), line("date")].join(", ");
-    let figures = figures::all();
     let mut page = String::new();
     for line in PROSE.lines() {
         let tag = line.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
@@ -46,9 +44,8 @@ pub fn write(
                 })
             }
             Some(("costs", _)) => costs(environment, tables).unwrap_or_default(),
-            Some(("events", _)) => bytes(tables).unwrap_or_default(),
             Some(("chart", id)) => {
-                let figure = figures.iter().find(|figure| figure.id == id);
+                let figure = FIGURES.iter().find(|figure| figure.id == id);
                 let figure = figure.ok_or_else(|| BenchError::other(format!("no chart {id}")))?;
                 if let Some(svg) = figure.draw(tables, &run) {
                     fs::write(charts.join(format!("{id}.svg")), svg)?;
@@ -69,38 +66,21 @@ pub fn write(
 /// The table that compares RL.THROTTLE with the script.
 fn costs(environment: &RunEnvironment, tables: &[Table]) -> Option<String> {
     let server = &environment.iter().find(|(name, _)| *name == "server")?.1;
-    let [counted, weighed] =
-        ["throttle", "memory"].map(|id| tables.iter().find(|table| table.id == id));
-    let (counted, weighed) = (counted?, weighed?);
+    let table = |id| tables.iter().find(|table| table.id == id);
+    let (counted, weighed) = (table("throttle")?, table("memory")?);
     let ratio = |name| Some(format!("{:.2}", counted.ratio(0, name, SET_EX)?));
-    let weight = |name| Some(number(weighed.figure(name)?.round()));
-    let rows = [
-        [format!("on {server}"), "RL.THROTTLE".into(), "the usual GCRA script".into()],
-        ["---"; 3].map(str::to_string),
-        [
-            format!("instructions of the server, allowed, if `{SET_EX}` is 1 (1,000 keys in turn, pipelines of 50)"),
-            ratio(throttle::ALLOWED)?,
-            ratio(throttle::LUA_ALLOWED)?,
-        ],
-        ["the same, denied".into(), ratio(throttle::DENIED)?, ratio(throttle::LUA_DENIED)?],
-        [
-            format!("bytes for a key, where `{SET_EX}` takes {}", weight(SET_EX)?),
-            weight(memory::WHOLE)?,
-            weight(memory::LUA)?,
-        ],
-    ];
-    Some(rows.iter().map(|row| markdown_row(row)).collect())
-}
-
-/// The table of the bytes of events.
-fn bytes(tables: &[Table]) -> Option<String> {
-    let table = tables.iter().find(|table| table.id == "memory")?;
-    let mut text =
-        "| events in the window | RL.WINDOW | the sorted set |\n|---|---|---|\n".to_string();
-    for events in memory::EVENTS {
-        let weight = |what| Some(number(table.figure(&memory::row(what, events))?.round()));
-        let cells = [number(events as f64), weight(memory::WINDOW)?, weight(memory::USUAL)?];
-        text += &markdown_row(&cells);
-    }
-    Some(text)
+    let weight = |name| Some(number(weighed.figure(0, name)?.round()));
+    Some(format!(
+        "| on {server} | RL.THROTTLE | the usual GCRA script |\n| --- | --- | --- |\n\
+         | instructions of the server, allowed, if `{SET_EX}` is 1 (1,000 keys in turn, pipelines of 50) | {} | {} |\n\
+         | the same, denied | {} | {} |\n\
+         | bytes for a key, where `{SET_EX}` takes {} | {} | {} |\n",
+        ratio("RL.THROTTLE allowed")?,
+        ratio("GCRA Lua allowed")?,
+        ratio("RL.THROTTLE denied")?,
+        ratio("GCRA Lua denied")?,
+        weight(SET_EX)?,
+        weight("RL.THROTTLE 15 30 60")?,
+        weight("GCRA Lua")?,
+    ))
 }

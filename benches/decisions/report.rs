@@ -60,23 +60,35 @@ impl Table {
         }
     }
 
-    fn row(&self, name: &str) -> Option<&ReportRow> {
-        self.rows.iter().find(|row| row.name == name)
+    /// The rows with a name, or with names that begin like one that ends with `*`. None if there are none.
+    pub fn names_like(&self, name: &str) -> Option<Vec<&str>> {
+        let names = self.rows.iter().map(|row| row.name.as_str());
+        let names: Vec<_> = match name.strip_suffix('*') {
+            Some(begin) => names.filter(|name| name.starts_with(begin)).collect(),
+            None => names.filter(|one| *one == name).collect(),
+        };
+        (!names.is_empty()).then_some(names)
     }
 
     /// A row's figures, one for each column.
     pub fn figures(&self, name: &str) -> Option<&[f64]> {
-        Some(self.row(name)?.figures.as_slice())
+        let row = self.rows.iter().find(|row| row.name == name)?;
+        Some(&row.figures)
     }
 
-    /// The figure in a row's first column.
-    pub fn figure(&self, name: &str) -> Option<f64> {
-        self.figures(name)?.first().copied()
+    /// The place of a column.
+    pub fn column(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
+    }
+
+    /// The figure in a row and a column.
+    pub fn figure(&self, column: usize, name: &str) -> Option<f64> {
+        self.figures(name)?.get(column).copied()
     }
 
     /// The ratio of a row's figure in a column to that of another row.
     pub fn ratio(&self, column: usize, name: &str, to: &str) -> Option<f64> {
-        Some(self.figures(name)?.get(column)? / self.figures(to)?.get(column)?)
+        Some(self.figure(column, name)? / self.figure(column, to)?)
     }
 
     /// The ratios of a row to another in all compared columns.

@@ -99,11 +99,6 @@ fn row(what: &str, load: &str) -> String {
     format!("{what}, {load}")
 }
 
-/// The names of the rows, each with true if it is one of a peer.
-pub fn rows() -> impl Iterator<Item = (String, bool)> {
-    plans().map(|(way, load)| (row(way.name, load), way.peer.is_none()))
-}
-
 fn plans() -> impl Iterator<Item = (&'static WayToWait, &'static str)> {
     LOADS.into_iter().flat_map(|load| WAYS.iter().map(move |way| (way, load)))
 }
