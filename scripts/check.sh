@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make check` runs this, and so does CI. It installs the tools, and runs the lints, the checks of dependencies and packages,
-# and the tests. Ends with a list of what it had to leave out, and with STRICT=1 fails if there is anything.
+# Installs the tools, and runs the lints, the checks of dependencies and packages, and the tests. `make check` runs this, and
+# so does CI. Ends with a list of what it had to leave out, and with STRICT=1 fails if there is anything.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,7 +22,7 @@ make test
 REDIS_SERVER=$(scripts/find-server.sh)
 export REDIS_SERVER
 scripts/test-metrics.sh --if-possible
-scripts/test-package.sh --if-possible
+scripts/check-package.sh --if-possible
 servers=(valkey-9.1)
 # `make test` has used it already if it is installed.
 "$REDIS_SERVER" --version | grep -q 'Redis server v=7[.]0[.]' || servers+=(redis-7.0)

@@ -5,7 +5,7 @@
 #
 # test-servers.sh runs this, and so does install-tools.sh if the system has no server that is new enough.
 #
-# Debian's mirror is that of scripts/package-unpack.sh.
+# Debian's mirror is that of scripts/unpack-debian.sh.
 #
 # Each becomes target/servers/NAME/redis-server, with redis-cli if the package has one. Servers that are there already are
 # kept. A server that cannot be fetched is named on stderr with the reason, and the script still succeeds. Nothing is
@@ -85,7 +85,7 @@ from_debian() { # package suite [suite that it builds on]: unpacked with its lib
     local package=$1 root=$servers/$name/root file libs dir program
     command -v apt-get >/dev/null || because "it comes from Debian, and there is no apt-get here" || return 1
     file=$package:$(dpkg --print-architecture)/$2+
-    SUITE="$2${3:+ $3}" quietly scripts/package-unpack.sh "$draft/root" "$file" || return 1
+    SUITE="$2${3:+ $3}" quietly scripts/unpack-debian.sh "$draft/root" "$file" || return 1
     echo "$package of Debian's $2" >"$draft/origin"
 
     # The server goes by its name; the package has it as the tool that checks its files.

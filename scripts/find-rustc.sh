@@ -47,7 +47,7 @@ root=$(cd "${CARGO_TARGET_DIR:-target}/package" && pwd)/rust-${triple%%-*}
 if ! [ -x "$root/rustc" ]; then
     echo "Fetching a rustc for $triple from Debian." >&2
     own=$(dpkg --print-architecture)
-    scripts/package-unpack.sh "$root" "rustc-web:$own" "libstd-rust-web-dev:$own+" "$debian" || die
+    scripts/unpack-debian.sh "$root" "rustc-web:$own" "libstd-rust-web-dev:$own+" "$debian" || die
     libraries=$(dirname "$(find "$root/usr/lib" -maxdepth 2 -name 'librustc_driver-*.so' | head -n 1)")
     cat >"$root/rustc" <<END
 #!/bin/sh

@@ -17,5 +17,5 @@ cargo clippy --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --workspace --document-private-items
 scripts/check-layers.sh
 shellcheck scripts/*.sh packaging/tests/*.sh .ci/run
-scripts/check-python.sh --if-possible
+scripts/lint-python.sh --if-possible
 scripts/lint-typescript.sh --if-possible

@@ -4,7 +4,7 @@
 #   scripts/package.sh [amd64] [arm64]     this machine's if none is named
 #   scripts/package.sh --tools             only installs the tools that a build needs
 #
-# `make package` runs this, and so do test-package.sh and test-packages.sh.
+# `make package` runs this, and so do check-package.sh and test-packages.sh.
 #
 # libredis_ratelimit-linux-TARGET.so             the module, stripped
 # redis-ratelimit-VERSION-linux-TARGET.tar.gz    the module, licences, redis.conf.example, pages, examples and clients

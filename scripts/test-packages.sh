@@ -244,7 +244,7 @@ run() { # image option...: what a container of the image runs by itself
 
 try_arm64() {
     local arm=$work/arm64
-    [ -x "$arm/root/usr/bin/redis-check-rdb" ] || scripts/package-unpack.sh "$arm/root" redis-tools:arm64+
+    [ -x "$arm/root/usr/bin/redis-check-rdb" ] || scripts/unpack-debian.sh "$arm/root" redis-tools:arm64+
     # The server goes by its name; the package has it as the tool that checks its files.
     ln -sf redis-check-rdb "$arm/root/usr/bin/redis-server"
     # The clock that tests hold is a library preloaded into the server, so it is of the server's kind.

@@ -346,7 +346,7 @@ fn make_check_ends_with_what_it_left_out_and_fails_then_if_it_is_strict() {
             ("make check left nothing out\n", true)
         );
         // Neither ruff nor eslint is in the folder of this host.
-        for script in ["check-python.sh", "lint-typescript.sh"] {
+        for script in ["lint-python.sh", "lint-typescript.sh"] {
             let mut script = host.script(script, false);
             let check = script.arg("--if-possible").env("SKIPPED", &skipped).output().unwrap();
             assert!(check.status.success(), "{}", err(&check));
@@ -482,12 +482,12 @@ fn make_check_lists_the_package_where_its_linker_cannot_be_fetched_and_fails_whe
             )
             .program("pip", pip);
         let skipped = host.dir.join("skipped");
-        let mut check = host.script("test-package.sh", true);
+        let mut check = host.script("check-package.sh", true);
         check.arg("--if-possible").env("SKIPPED", &skipped).env("SOURCE_DATE_EPOCH", "1");
         let check = check.output().unwrap();
         assert_eq!(check.status.success(), reason.is_some(), "{}", err(&check));
         let listed = fs::read_to_string(&skipped).unwrap_or_default();
-        let expected = reason.map(|reason| format!("test-package: {reason}\n"));
+        let expected = reason.map(|reason| format!("check-package: {reason}\n"));
         assert_eq!(listed, expected.unwrap_or_default(), "{}", err(&check));
     }
 }

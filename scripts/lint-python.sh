@@ -2,7 +2,7 @@
 # Checks lints, format and types of the Python client, and of the script that writes its reference, with ruff and mypy.
 # `make tools` installs both, and `make lint` runs this.
 #
-#   scripts/check-python.sh [--if-possible | --fix]
+#   scripts/lint-python.sh [--if-possible | --fix]
 #
 # --if-possible skips the check, with a message, if they are not installed. --fix fixes what ruff can fix.
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Unpacks packages of Debian into a folder, and installs at most debian-archive-keyring:
+# Downloads packages of Debian and unpacks them into a folder. Installs nothing but debian-archive-keyring:
 #
-#   scripts/package-unpack.sh FOLDER PACKAGE:ARCHITECTURE[/SUITE][+] ...
+#   scripts/unpack-debian.sh FOLDER PACKAGE:ARCHITECTURE[/SUITE][+] ...
 #
 # find-rustc.sh, fetch-servers.sh and test-packages.sh use this. A + adds the libraries that the package needs, including
 # libc for another architecture or suite. Suite and mirror are those of the host if it is Debian, otherwise bookworm and

@@ -2,7 +2,7 @@
 # Builds the package for this machine and checks its contents. This needs neither root nor another system;
 # scripts/test-packages.sh installs the package on clean systems.
 #
-#   scripts/test-package.sh [--if-possible]
+#   scripts/check-package.sh [--if-possible]
 #
 # `make check` runs this, --if-possible. That skips the test, with a message, if a tool is missing and cannot be installed.
 # NO_BUILD=1 checks the package that is there.
@@ -28,11 +28,11 @@ esac
 if [ "${1:-}" != --if-possible ]; then
     scripts/install-tools.sh "${tools[@]}"
 elif [ -z "$name" ]; then
-    scripts/skip.sh test-package "packages are made for amd64 and arm64"
+    scripts/skip.sh check-package "packages are made for amd64 and arm64"
     exit 0
 elif ! why=$(scripts/install-tools.sh "${tools[@]}" 2>&1) ||
     { [ -z "${NO_BUILD:-}" ] && ! why=$(scripts/package.sh --tools 2>&1); }; then
-    scripts/skip.sh test-package "${why##*$'\n'}: make package"
+    scripts/skip.sh check-package "${why##*$'\n'}: make package"
     exit 0
 fi
 
