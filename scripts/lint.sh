@@ -16,6 +16,6 @@ cargo clippy --locked --package redis-ratelimit-client --all-features --all-targ
 cargo clippy --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --workspace --document-private-items
 scripts/check-layers.sh
-shellcheck scripts/*.sh packaging/tests/*.sh .ci/run
+shellcheck scripts/*.sh scripts/hooks/* packaging/tests/*.sh .ci/run
 scripts/lint-python.sh --if-possible
 scripts/lint-typescript.sh --if-possible
