@@ -4,9 +4,6 @@ import type { Reply } from "./replies.js";
 
 /** Thrown if a reservation is denied. */
 export class Denied extends Error {
-  /** The name of the class. */
-  override readonly name: string = "Denied";
-
   constructor(
     /** The reply, which says why, and when to try again. */
     readonly reply: Reply,
@@ -16,22 +13,13 @@ export class Denied extends Error {
 }
 
 /** Thrown if the lease ended before the work did, so that there was no reservation left to settle. */
-export class Lapsed extends Error {
-  /** The name of the class. */
-  override readonly name: string = "Lapsed";
-}
+export class Lapsed extends Error {}
 
 /** Thrown if Redis cannot be reached. `cause` is the last error of the connection, if there is one. */
-export class Unreachable extends Error {
-  /** The name of the class. */
-  override readonly name: string = "Unreachable";
-}
+export class Unreachable extends Error {}
 
 /** Thrown if Redis does not answer within the limiter's deadline. */
-export class DeadlinePassed extends Unreachable {
-  /** The name of the class. */
-  override readonly name: string = "DeadlinePassed";
-}
+export class DeadlinePassed extends Unreachable {}
 
 /**
  * Thrown if the server answers, but did not get to this call within the deadline: too many calls are under way, or the
@@ -39,34 +27,36 @@ export class DeadlinePassed extends Unreachable {
  * apply, so that an overload is not let through.
  */
 export class Busy extends Error {
-  /** The name of the class. */
-  override readonly name: string = "Busy";
   /** The status of the HTTP response. Express uses it. */
   readonly status = 503;
 }
 
 /** Thrown if the server does not know a command: it has no redis-ratelimit, or one that is too old. */
-export class MissingModule extends Error {
-  /** The name of the class. */
-  override readonly name: string = "MissingModule";
-}
+export class MissingModule extends Error {}
 
 /** Thrown if the server has no policy with the name in a call. */
-export class UnknownPolicy extends Error {
-  /** The name of the class. */
-  override readonly name: string = "UnknownPolicy";
-}
+export class UnknownPolicy extends Error {}
 
 /** Thrown if a reply is not one of redis-ratelimit, such as that of a proxy. The call may have been counted. */
-export class UnexpectedReply extends Error {
-  /** The name of the class. */
-  override readonly name: string = "UnexpectedReply";
-}
+export class UnexpectedReply extends Error {}
 
 /** Thrown by the calls of a limiter or a local limit that was closed, and by calls under way when the limiter was closed. */
-export class Closed extends Error {
-  /** The name of the class. */
-  override readonly name: string = "Closed";
+export class Closed extends Error {}
+
+const ERRORS = {
+  Busy,
+  Closed,
+  DeadlinePassed,
+  Denied,
+  Lapsed,
+  MissingModule,
+  UnexpectedReply,
+  UnknownPolicy,
+  Unreachable,
+};
+// Names are set here, because a minifier renames classes. An error's stack begins with the name of its prototype.
+for (const [name, { prototype }] of Object.entries(ERRORS)) {
+  Object.defineProperty(prototype, "name", { value: name, configurable: true, writable: true });
 }
 
 /** Throws the reason of a signal that is aborted. */

@@ -605,7 +605,7 @@ suite("settling", () => {
       assert.deepEqual([error.reply.limited, error.reply.retryAfterMs], [2, 700]);
       return true;
     });
-    assert.ok(new Lapsed() instanceof Error);
+    assert.match(new Lapsed("late").stack ?? "", /^Lapsed: late\n/);
   });
 });
 
