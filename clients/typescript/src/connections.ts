@@ -244,14 +244,6 @@ export class Connections implements Transport {
     return addressOf(this.#source.settings());
   }
 
-  nodeOf(): string {
-    return "";
-  }
-
-  async sendToAll(command: Command, attempt: Attempt): Promise<unknown[]> {
-    return [await this.send(command, attempt)];
-  }
-
   send(command: Command, attempt: Attempt): Promise<unknown> {
     const reply = this.#sendOnce(command, attempt);
     if (!this.#source.settings()?.["sentinels"]) return reply;

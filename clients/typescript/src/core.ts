@@ -1,7 +1,7 @@
 /** Sends calls within the deadline, and decides what they return when Redis cannot be reached. */
 
 import { Breaker } from "./breaker.js";
-import type { Call, Key } from "./command.js";
+import type { Call, Command, Key } from "./command.js";
 import { checkOptions, notOneOf, quote } from "./check.js";
 import { transportFor, type Client } from "./clients.js";
 import {
@@ -114,7 +114,7 @@ export class Core {
     this.#isClosed = true;
     for (const reject of this.#underWay) reject(limiterClosed());
     for (const breaker of this.#breakers.values()) breaker.reset();
-    this.#transport.close();
+    this.#transport.close?.();
   }
 
   /** Returns whether an error of settling is ignored: Redis cannot be reached, and `unreachable` is not "raise". */
@@ -226,7 +226,7 @@ export class Core {
   }
 
   #breakerFor(key: Key | undefined): Breaker {
-    const node = this.#transport.nodeOf(key);
+    const node = this.#transport.nodeOf?.(key) ?? "";
     let breaker = this.#breakers.get(node);
     if (breaker === undefined) {
       this.#forgetRemovedNodes();
@@ -253,8 +253,7 @@ export class Core {
     const breaker = this.#breakerFor(call.key);
     if (breaker.isOpen) return Promise.reject(breaker.refusal(this.#transport.name));
     const began = performance.now();
-    const isForOneNode = call.merge === undefined;
-    const reply = isForOneNode ? this.#transport.send(call, attempt) : this.#transport.sendToAll(call, attempt);
+    const reply = call.merge === undefined ? this.#transport.send(call, attempt) : this.#sendToAll(call, attempt);
     // BLOCK 0 waits without a limit.
     const withinMs =
       this.#deadline === undefined || call.blockMs === 0 ? Infinity : this.#deadline + (call.blockMs ?? 0);
@@ -306,6 +305,12 @@ export class Core {
     });
   }
 
+  /** Sends a call to all nodes of a cluster, or to the server. */
+  async #sendToAll(call: Command, attempt: Attempt): Promise<unknown[]> {
+    const transport = this.#transport;
+    return transport.sendToAll?.(call, attempt) ?? [await transport.send(call, attempt)];
+  }
+
   /** Returns the error of a call whose deadline has passed, and whose timer was late. */
   #deadlineError(key: Key | undefined, breaker: Breaker, began: number, withinMs: number, lateMs: number): Error {
     const { name, lastError } = this.#transport;
@@ -318,7 +323,7 @@ export class Core {
     if (isLate && breaker.forgivesLate(began, now)) {
       return new Busy(`this program was busy, and read no reply of ${name} within ${Math.round(now - began)} ms`);
     }
-    this.#transport.recordSilence(key, began);
+    this.#transport.recordSilence?.(key, began);
     const error = new DeadlinePassed(`${name} did not answer within ${withinMs} ms`, { cause: lastError });
     breaker.recordFailure(began, now, error);
     return error;

@@ -139,7 +139,7 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
   /** The time of the last answer of each node. */
   readonly #lastAnswers = new WeakMap<IoredisNode, number>();
 
-  override nodeOf(key: Key | undefined): string {
+  nodeOf(key: Key | undefined): string {
     return key === undefined ? "" : (this.#duplicate?.slots?.[slotOf(key)]?.[0] ?? "");
   }
 
@@ -190,12 +190,12 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
     if (node !== undefined) this.#lastAnswers.set(node, performance.now());
   }
 
-  override recordSilence(key: Key | undefined, began: number): void {
+  recordSilence(key: Key | undefined, began: number): void {
     const node = this.#duplicate && nodeFor(this.#duplicate, key);
     if (node !== undefined && (this.#lastAnswers.get(node) ?? 0) < began) node.disconnect();
   }
 
-  override async sendToAll({ words }: Command, attempt: Attempt): Promise<unknown[]> {
+  async sendToAll({ words }: Command, attempt: Attempt): Promise<unknown[]> {
     const client = await this.#ready(attempt);
     return Promise.all(client.nodes("master").map((node) => callWith(node, words)));
   }

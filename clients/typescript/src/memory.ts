@@ -64,7 +64,6 @@ interface Waiter {
 /** Executes commands on keys in memory. */
 class MemoryTransport implements Transport {
   readonly name = "the memory of this process";
-  readonly lastError = undefined;
   readonly clock: () => number;
   readonly #settings: [string, string][];
   readonly #share: number;
@@ -116,10 +115,6 @@ class MemoryTransport implements Transport {
       throw new RangeError(`clock must return milliseconds since 1970, not ${quote(now)}`);
     }
     return (this.#lastUs = Math.round(now * 1000));
-  }
-
-  nodeOf(): string {
-    return "";
   }
 
   /** True if the engine is loaded and the limiter open, so that calls that do not wait can be answered synchronously. */
@@ -217,14 +212,6 @@ class MemoryTransport implements Transport {
 
   async probe(): Promise<void> {
     // The engine always answers.
-  }
-
-  recordSilence(): void {
-    // The engine always answers.
-  }
-
-  async sendToAll(call: Command, attempt: Attempt): Promise<unknown[]> {
-    return [await this.send(call, attempt)];
   }
 
   close(): void {

@@ -170,7 +170,7 @@ export interface NodeRedisClusterClient extends NodeRedis, Openable {
 
 /** Sends calls through a cluster client. */
 export class NodeRedisCluster extends ClusterTransport<NodeRedisClusterClient> {
-  override nodeOf(key: Key | undefined): string {
+  nodeOf(key: Key | undefined): string {
     return key === undefined ? "" : (this.client.slots?.[slotOf(key)]?.master.address ?? "");
   }
 
@@ -227,7 +227,7 @@ export class NodeRedisCluster extends ClusterTransport<NodeRedisClusterClient> {
     return client.sendCommand(key, readonly, words, { abortSignal: signalOf(attempt) });
   }
 
-  override async sendToAll({ words }: Command): Promise<unknown[]> {
+  async sendToAll({ words }: Command): Promise<unknown[]> {
     checkOpen(this.client, "cluster client");
     this.#checkHasNodes();
     const nodes: NodeRedis[] = await Promise.all(this.client.masters.map((node) => this.client.nodeClient(node)));

@@ -25,21 +25,25 @@ export interface Transport {
   /** The name of the server in errors. */
   readonly name: string;
   /** The error of the last attempt to connect, if it failed. */
-  readonly lastError: unknown;
-  /** Returns the node that has a key. Each node has its own breaker. */
-  nodeOf(key: Key | undefined): string;
-  /** Returns whether nodeOf() may still return a node. Without it, all nodes are kept. */
-  hasNode?(node: string): boolean;
+  readonly lastError?: unknown;
   send(command: Command, attempt: Attempt): Promise<unknown>;
   /** Returns the reply if it is available without waiting, else undefined. */
   atOnce?(command: Command): unknown;
   /** Resolves when the node of a key answers. */
   probe(key: Key | undefined): Promise<void>;
   /** Called if a call that began at `began`, by performance.now(), got no answer in time. */
-  recordSilence(key: Key | undefined, began: number): void;
+  recordSilence?(key: Key | undefined, began: number): void;
+  /** Closes the connections that it opened. */
+  close?(): void;
+
+  // Of a cluster:
+
+  /** Returns the node that has a key. Each node has its own breaker. */
+  nodeOf?(key: Key | undefined): string;
+  /** Returns whether nodeOf() may still return a node. Without it, all nodes are kept. */
+  hasNode?(node: string): boolean;
   /** Sends a call to each node that takes writes. */
-  sendToAll(command: Command, attempt: Attempt): Promise<unknown[]>;
-  close(): void;
+  sendToAll?(command: Command, attempt: Attempt): Promise<unknown[]>;
 }
 
 /** The longest delay of setTimeout. */
@@ -164,10 +168,6 @@ export abstract class ClientTransport<Given> implements Transport {
 
   abstract readonly name: string;
 
-  nodeOf(_: Key | undefined): string {
-    return "";
-  }
-
   abstract send(command: Command, attempt: Attempt): Promise<unknown>;
 
   async probe(key: Key | undefined): Promise<void> {
@@ -182,18 +182,6 @@ export abstract class ClientTransport<Given> implements Transport {
     } catch (error) {
       if (!isErrorReply(error)) throw error;
     }
-  }
-
-  recordSilence(_key: Key | undefined, _began: number): void {
-    // The client manages its connections.
-  }
-
-  async sendToAll(command: Command, attempt: Attempt): Promise<unknown[]> {
-    return [await this.send(command, attempt)];
-  }
-
-  close(): void {
-    // The application closes its client.
   }
 }
 
@@ -227,6 +215,7 @@ export abstract class ClusterTransport<Given extends ClusterClient> extends Clie
     closeWith(client, () => this.close());
   }
 
+  abstract nodeOf(key: Key | undefined): string;
   protected abstract makeDuplicate(): Given;
   protected abstract hangUp(client: Given): void;
   /** Sends a single command through a client. */
@@ -299,7 +288,7 @@ export abstract class ClusterTransport<Given extends ClusterClient> extends Clie
     return new Unreachable(`no connection within ${this.connectTimeout} ms`, { cause: this.lastError });
   }
 
-  override close(): void {
+  close(): void {
     this.timesClosed += 1;
     for (const client of [...this.#inUse, ...this.#spare.splice(0)]) this.hangUp(client);
   }
