@@ -2,16 +2,7 @@
 
 import { checkFlag, checkOptions, checkSignal, checkText, duration, integer, toMilliseconds } from "./check.js";
 import type { Key, Command, Call } from "./command.js";
-import {
-  checkRate,
-  checkWindow,
-  type Integer,
-  type Limit,
-  type Policy,
-  type Rate,
-  type Window,
-  type Word,
-} from "./limits.js";
+import { checkRate, checkWindow, type Integer, type Limit, type Word } from "./limits.js";
 import {
   limitCallWords,
   checkCallOptions,
@@ -23,9 +14,6 @@ import {
   TOP_OPTIONS,
   type Options,
   type CallOptions,
-  type LookOptions,
-  type ThrottleOptions,
-  type WindowOptions,
   type ReserveOptions,
   type RenewOptions,
   type TopOptions,
@@ -65,12 +53,27 @@ export function giveBack(command: string, key: Key, limit: Limit, quantity: Inte
 
 const policyOf = (limit: Limit): string[] => (typeof limit === "string" ? [limit] : []);
 
-function limitCall(
-  command: string,
-  key: Key,
-  limit: Limit,
-  allOptions: Options & { quantity?: Integer | undefined },
-): Call<Reply> {
+/** The methods that ask one limit: the command, the check of the limit, and the options. */
+const LIMIT_METHODS = {
+  throttle: ["RL.THROTTLE", checkRate, THROTTLE_OPTIONS],
+  throttleRo: ["RL.THROTTLE_RO", checkRate, LOOK_OPTIONS],
+  window: ["RL.WINDOW", checkWindow, WINDOW_OPTIONS],
+  windowRo: ["RL.WINDOW_RO", checkWindow, LOOK_OPTIONS],
+  reserve: ["RL.ACQUIRE", checkWindow, RESERVE_OPTIONS],
+  acquireRo: ["RL.ACQUIRE_RO", checkWindow, LOOK_OPTIONS],
+} as const;
+
+/** The name of a method that asks one limit. */
+export type LimitMethod = keyof typeof LIMIT_METHODS;
+
+/** The options of a method that asks one limit. */
+export type LimitOptions = Options & { quantity?: Integer | undefined };
+
+/** Returns the call of a method that asks one limit. */
+export function limitCall(method: LimitMethod, key: Key, limit: Limit, allOptions: LimitOptions): Call<Reply> {
+  const [command, checkLimit, optionNames] = LIMIT_METHODS[method];
+  checkLimit(method, limit);
+  checkOptions(method, allOptions, optionNames);
   checkText("key", key);
   const { quantity = 1, ...options } = allOptions;
   const { signal, atmost, ahead } = options;
@@ -80,7 +83,7 @@ function limitCall(
     key,
     words: [command, key, ...limitCallWords(limit, quantity, options), "MS"],
     readonly: command.endsWith("_RO"),
-    read: atmost ? readGranted : isBooking ? readWait : readReply,
+    read: method === "acquireRo" ? readId : atmost ? readGranted : isBooking ? readWait : readReply,
     unreached: (allow) => {
       // What Redis never denies is always allowed.
       const isAllowed = allow || options.force === true || quantity <= 0;
@@ -99,20 +102,8 @@ function limitCall(
   return { ...call, undo };
 }
 
-export function throttle(key: Key, rate: Rate | Policy, options: ThrottleOptions): Call<Reply> {
-  checkRate("throttle", rate);
-  checkOptions("throttle", options, THROTTLE_OPTIONS);
-  return limitCall("RL.THROTTLE", key, rate, options);
-}
-
-export function window(key: Key, limit: Window | Policy, options: WindowOptions): Call<Reply> {
-  checkWindow("window", limit);
-  checkOptions("window", options, WINDOW_OPTIONS);
-  return limitCall("RL.WINDOW", key, limit, options);
-}
-
-export function reserve(key: Key, limit: Window | Policy, options: ReserveOptions, hasDeadline = false): Call<Reply> {
-  checkWindow("reserve", limit);
+/** Returns the call of `reserve`, which can be given back. */
+export function reserve(key: Key, limit: Limit, options: ReserveOptions, hasDeadline: boolean): Call<Reply> {
   checkOptions("reserve", options, RESERVE_OPTIONS);
   // With an id of our own, a reservation whose reply is lost can be released.
   const needsId = options.id === undefined && (hasDeadline || options.signal !== undefined);
@@ -123,26 +114,8 @@ export function reserve(key: Key, limit: Window | Policy, options: ReserveOption
     if (answer === undefined) return releaseOf(key, ownId);
     return isCancelled || ownId !== undefined ? releaseOf(key, answer.id) : [];
   };
-  const call = limitCall("RL.ACQUIRE", key, limit, { ...options, id });
+  const call = limitCall("reserve", key, limit, { ...options, id });
   return { ...call, read: options.atmost ? readIdAndGranted : readId, undo };
-}
-
-export function throttleRo(key: Key, rate: Rate | Policy, options: LookOptions): Call<Reply> {
-  checkRate("throttleRo", rate);
-  checkOptions("throttleRo", options, LOOK_OPTIONS);
-  return limitCall("RL.THROTTLE_RO", key, rate, options);
-}
-
-export function windowRo(key: Key, limit: Window | Policy, options: LookOptions): Call<Reply> {
-  checkWindow("windowRo", limit);
-  checkOptions("windowRo", options, LOOK_OPTIONS);
-  return limitCall("RL.WINDOW_RO", key, limit, options);
-}
-
-export function acquireRo(key: Key, limit: Window | Policy, options: LookOptions): Call<Reply> {
-  checkWindow("acquireRo", limit);
-  checkOptions("acquireRo", options, LOOK_OPTIONS);
-  return { ...limitCall("RL.ACQUIRE_RO", key, limit, options), read: readId };
 }
 
 function keyAndIds(key: Key, ids: readonly string[]): Word[] {

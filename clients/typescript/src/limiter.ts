@@ -1,13 +1,14 @@
 /** The limiter, with a method for each command. */
 
 import * as calls from "./calls.js";
+import type { LimitMethod, LimitOptions } from "./calls.js";
 import { checkOptions, notOneOf, quote } from "./check.js";
 import type { Client } from "./clients.js";
 import { clause, type Clause, type Clauses } from "./clauses.js";
 import type { Call, Key } from "./command.js";
 import { Core, type LimiterOptions } from "./core.js";
 import { Denied, throwIfAborted } from "./errors.js";
-import { isSemaphore, type Integer, type Policy, type Rate, type Window } from "./limits.js";
+import { isSemaphore, type Integer, type Limit, type Policy, type Rate, type Window } from "./limits.js";
 import type { LocalOptions } from "./leases.js";
 import { Local, type Timer } from "./local.js";
 import {
@@ -72,29 +73,18 @@ export interface AcquireOptions extends ReserveOptions {
 /** Runs while a reservation is held. */
 export type Work<T> = (reservation: Reservation) => T | PromiseLike<T>;
 
-type OptionsAndWork<Options, T> = [options?: Options | undefined] | [work: Work<T>] | [options: Options, work: Work<T>];
-type AcquireOne<T> = [key: Key, window: Window | Policy, ...OptionsAndWork<AcquireOptions, T>];
-type AcquireSeveral<T> = [clauses: Clauses, ...OptionsAndWork<CallOptions, T>];
-type ReserveOne = [key: Key, window: Window | Policy, options?: ReserveOptions | undefined];
-type ReserveSeveral = [clauses: Clauses, options?: CallOptions | undefined];
+const isClauses = (target: Key | Clauses): target is Clauses => Array.isArray(target);
 
-/** Returns whether arguments begin with clauses instead of a key. */
-function isForSeveral<One extends [Key, ...unknown[]], Several extends [Clauses, ...unknown[]]>(
-  args: One | Several,
-): args is Several {
-  return Array.isArray(args[0]);
-}
-
-/** Returns the options, which may be left out, and the work; without work, `await using` or the caller settles. */
-function optionsAndWork<Options extends object, T>(
-  given: OptionsAndWork<Options, T>,
-): { options: Partial<Options>; work: Work<T> | undefined } {
-  const [options = {}, work] = typeof given[0] === "function" ? [{}, given[0]] : (given as [Options?, Work<T>?]);
+/** Splits what follows the limits: the options, which may be left out, and the work, without which the caller settles. */
+function optionsAndWork<Options extends object>(
+  given: readonly unknown[],
+): [Partial<Options>, Work<unknown> | undefined] {
+  const [options = {}, work] = typeof given[0] === "function" ? [{}, given[0]] : given;
   // The work is undefined if there is none, and also by mistake.
   if ((work !== undefined || given.length > 1) && typeof work !== "function") {
     throw new TypeError(`acquire takes the work as a function, not ${quote(work)}`);
   }
-  return { options, work };
+  return [options as Partial<Options>, work as Work<unknown> | undefined];
 }
 
 /**
@@ -132,24 +122,28 @@ export class Limiter {
     this.#core.close();
   }
 
+  #askOne(method: LimitMethod, ...args: [Key, Limit, LimitOptions]): Promise<Reply> {
+    return this.#core.send(method, args, (...given) => calls.limitCall(method, ...given));
+  }
+
   /** RL.THROTTLE: a steady rate with bursts. A negative quantity gives back. */
   throttle(key: Key, rate: Rate | Policy, options: ThrottleOptions = {}): Promise<Reply> {
-    return this.#core.send("throttle", [key, rate, options], calls.throttle);
+    return this.#askOne("throttle", key, rate, options);
   }
 
   /** RL.THROTTLE_RO: what throttle would return now. */
   throttleRo(key: Key, rate: Rate | Policy, options: LookOptions = {}): Promise<Reply> {
-    return this.#core.send("throttleRo", [key, rate, options], calls.throttleRo);
+    return this.#askOne("throttleRo", key, rate, options);
   }
 
   /** RL.WINDOW: at most this many in any period. A negative quantity gives back the oldest. */
   window(key: Key, window: Window | Policy, options: WindowOptions = {}): Promise<Reply> {
-    return this.#core.send("window", [key, window, options], calls.window);
+    return this.#askOne("window", key, window, options);
   }
 
   /** RL.WINDOW_RO: what window would return now. */
   windowRo(key: Key, window: Window | Policy, options: LookOptions = {}): Promise<Reply> {
-    return this.#core.send("windowRo", [key, window, options], calls.windowRo);
+    return this.#askOne("windowRo", key, window, options);
   }
 
   /**
@@ -174,14 +168,12 @@ export class Limiter {
    * until the program drops the reservation.
    */
   acquire(clauses: Clauses, options?: CallOptions): Promise<Reservation>;
-  acquire<T>(...args: AcquireOne<T> | AcquireSeveral<T>): Promise<T | Reservation> {
-    return isForSeveral<AcquireOne<T>, AcquireSeveral<T>>(args)
-      ? this.#acquireSeveral(...args)
-      : this.#acquireOne(...args);
+  acquire(target: Key | Clauses, ...rest: readonly unknown[]): Promise<unknown> {
+    return isClauses(target) ? this.#acquireSeveral(target, rest) : this.#acquireOne(target, rest);
   }
 
-  async #acquireSeveral<T>(...[clauses, ...rest]: AcquireSeveral<T>): Promise<T | Reservation> {
-    const { options, work } = optionsAndWork<CallOptions, T>(rest);
+  async #acquireSeveral(clauses: Clauses, rest: readonly unknown[]): Promise<unknown> {
+    const [options, work] = optionsAndWork<CallOptions>(rest);
     const reply = await this.#reserveSeveral("acquire", clauses, options);
     const { reservation } = reply;
     if (reservation === undefined) throw new Denied(reply);
@@ -190,8 +182,9 @@ export class Limiter {
     return this.#run(work, reservation, options.signal, "apply", false);
   }
 
-  async #acquireOne<T>(...[key, window, ...rest]: AcquireOne<T>): Promise<T | Reservation> {
-    const { options, work } = optionsAndWork<AcquireOptions, T>(rest);
+  async #acquireOne(key: Key, [limit, ...rest]: readonly unknown[]): Promise<unknown> {
+    const window = limit as Window | Policy;
+    const [options, work] = optionsAndWork<AcquireOptions>(rest);
     checkOptions("acquire", options, work === undefined ? RESERVE_OPTIONS : [...RESERVE_OPTIONS, "settle"]);
     const { settle, ...reserve } = options;
     if (settle !== undefined && settle !== "apply" && settle !== "release") {
@@ -258,14 +251,13 @@ export class Limiter {
   reserve(key: Key, window: Window | Policy, options?: ReserveOptions): Promise<Reply>;
   /** RL.ALL: reserves several limits, for the caller to settle with the `reservation` of the reply. */
   reserve(clauses: Clauses, options?: CallOptions): Promise<AllReply>;
-  reserve(...args: ReserveOne | ReserveSeveral): Promise<Reply | AllReply> {
-    return isForSeveral<ReserveOne, ReserveSeveral>(args)
-      ? this.#reserveSeveral("reserve", ...args)
-      : this.#reserveOne(...args);
-  }
-
-  #reserveOne(key: Key, window: Window | Policy, options: ReserveOptions = {}): Promise<Reply> {
-    return this.#core.send("reserve", [key, window, options], this.#makeReserve);
+  reserve(
+    target: Key | Clauses,
+    windowOrOptions?: Window | Policy | CallOptions,
+    options: ReserveOptions = {},
+  ): Promise<Reply | AllReply> {
+    if (isClauses(target)) return this.#reserveSeveral("reserve", target, windowOrOptions as CallOptions | undefined);
+    return this.#core.send("reserve", [target, windowOrOptions as Window | Policy, options], this.#makeReserve);
   }
 
   #reserveSeveral(method: "reserve" | "acquire", clauses: Clauses, options: CallOptions = {}): Promise<AllReply> {
@@ -274,7 +266,7 @@ export class Limiter {
 
   /** RL.ACQUIRE_RO: what reserve would return now, without an id. */
   acquireRo(key: Key, window: Window | Policy, options: LookOptions = {}): Promise<Reply> {
-    return this.#core.send("acquireRo", [key, window, options], calls.acquireRo);
+    return this.#askOne("acquireRo", key, window, options);
   }
 
   /**
@@ -291,7 +283,7 @@ export class Limiter {
         recordClose: (closed) => this.#locals.delete(closed),
         answerWithoutServer: (quantity, error) => {
           const args: [Key, Window | Policy, WindowOptions] = [key, window, { quantity, leave: options.leave }];
-          return this.#core.answerWithoutServer<Reply>("window", args, calls.window(...args), error).value;
+          return this.#core.answerWithoutServer<Reply>("window", args, calls.limitCall("window", ...args), error).value;
         },
       },
       key,
