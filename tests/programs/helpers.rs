@@ -123,8 +123,8 @@ fn the_processes_of_the_python_client_never_spend_more_than_the_limit() {
     let Some(_) = installed("python", "requirements.txt") else { return };
     let mut others = vec![("PROOF_RUST", rust_spender())];
     if let Some(tools) = typescript() {
-        let spender = tools.join("build/test/leases.js");
-        others.push(("PROOF_NODE", format!("node {} spend", spender.display())));
+        let spender = tools.join("build/test/spender.js");
+        others.push(("PROOF_NODE", format!("node {}", spender.display())));
     }
     let others: Vec<_> = others.iter().map(|(name, command)| (*name, command.as_str())).collect();
     python_tests("python", "test_leases test_proof", true, &others);
@@ -236,16 +236,6 @@ fn the_stores_of_the_typescript_client_count_as_their_interfaces_ask() {
 #[test]
 fn the_leases_of_the_typescript_client_hold() {
     node("local").iter_mut().for_each(run_and_print);
-}
-
-/// Half a minute of it in `make test-clients`, or as long as LEASES_SECONDS says, as in `make soak`.
-#[test]
-fn the_processes_of_the_typescript_client_never_spend_more_than_the_limit() {
-    let Some(mut command) = node("leases") else { return };
-    if all_clients() && std::env::var_os("LEASES_SECONDS").is_none() {
-        command.env("LEASES_SECONDS", "30");
-    }
-    run_and_print(&mut command);
 }
 
 #[test]

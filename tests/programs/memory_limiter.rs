@@ -12,7 +12,7 @@ use std::process::Command;
 use serde_json::{json, Value as Json};
 use support::*;
 
-use crate::helpers::has_engine;
+use crate::helpers::{has_engine, typescript};
 
 /// In `make test`; `make test-clients` makes ten times as many.
 const CALLS: usize = 3_000;
@@ -94,11 +94,7 @@ fn the_engines_in_python_and_javascript_answer_random_calls_as_a_server_does() {
     }
     if !has_node {
         skip("MemoryLimiter in JavaScript", "not installed");
-    } else if has_engine("typescript") {
-        let mut command = Command::new("node");
-        print!(
-            "{}",
-            run(command.arg(root().join("clients/typescript/test/replay.mjs")).arg(&file))
-        );
+    } else if let Some(tools) = typescript() {
+        run_and_print(Command::new("node").arg(tools.join("build/test/replay.js")).arg(&file));
     }
 }

@@ -203,7 +203,7 @@ class Proof(unittest.TestCase):
         self.prove(Window(300, "300ms"), 0.3, 100, lasts=SECONDS / 2)
 
     def test_no_window_of_the_calendar_has_more_than_the_limit(self) -> None:
-        self.prove(Window(1000, "1s", fixed=True), 1.0, 50, lasts=SECONDS / 2)
+        self.prove(Window(1000, "1s", fixed=True), 1.0, 50, lasts=SECONDS / 2, others=OTHERS)
 
     def test_a_master_that_dies_loses_only_what_it_had_not_replicated(self) -> None:
         def happen(pair: Pair, chance: random.Random) -> Loss:

@@ -507,6 +507,27 @@ for (const [kind, open] of SINGLE) {
         assert.equal((await limiter.info("k"))?.events, allowed);
       }));
 
+    test("a decision takes a small part of a round trip", () =>
+      on({}, async (_, limiter) => {
+        const window = { limit: 1e9, period: "1h" };
+        const local = limiter.local("k", window, { lease: "1h" });
+        await local.take(1e8);
+        const [decisions, roundTrips]: [number[], number[]] = [[], []];
+        for (let round = 0; round < 1000; round += 1) {
+          const began = performance.now();
+          // A single one is too short to be measured.
+          for (let each = 0; each < 10; each += 1) local.tryTake();
+          const decided = performance.now();
+          await limiter.window("w", window);
+          decisions.push((decided - began) / 10);
+          roundTrips.push(performance.now() - decided);
+        }
+        const [decisionMs, roundTripMs] = [decisions, roundTrips].map((times) => times.sort((a, b) => a - b)[500]!);
+        console.log(`a decision takes ${decisionMs! * 1000} us, a round trip ${roundTripMs! * 1000} us`);
+        assert.ok(decisionMs! * 10 < roundTripMs!);
+        await local.close();
+      }));
+
     test("a policy, a fixed window and LEAVE", () =>
       on({}, async (server, limiter) => {
         await server.admin.config("SET", "ratelimit.policies", "day WINDOW 3 1d FIXED; jobs WINDOW 2 0");
