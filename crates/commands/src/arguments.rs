@@ -133,7 +133,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         family: Family,
         group: usize,
     ) -> Result<Clause, Error> {
-        let mut options = Options::new();
+        let mut options = Options::default();
         let accepted = family.clause_options();
         let mut request = self.request(environment, family, accepted, &mut options)?;
         let check = options.has(OptionSet::CHECK);
@@ -340,7 +340,7 @@ fn reserve(options: &Options, rule: &Rule, environment: &impl Environment) -> Ne
         lease_ms: options
             .number(OptionSet::LEASE)
             .unwrap_or_else(|| environment.numbers().lease_ms.get()),
-        id: options.word(OptionSet::ID).map(Id::from),
+        id: options.id.map(Id::from),
         max_reservations: environment.numbers().max_reservations.get(),
     }
 }

@@ -62,7 +62,7 @@ fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Policy, Err
         Error::Arity => Error::PolicyLimit,
         other => other,
     })?;
-    let mut options = Options::new();
+    let mut options = Options::default();
     arguments.options(environment, &mut options, accepted).map_err(|error| {
         // The unknown option is the name of the next policy if a kind follows.
         match (error, arguments.next_word().and_then(Family::parse)) {

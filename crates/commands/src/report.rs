@@ -34,7 +34,7 @@ pub(crate) fn top_keys<'a, C: ServerCall<'a>>(
     call: &C,
     accepted: OptionSet,
 ) -> Result<CallResult, Error> {
-    let mut options = Options::new();
+    let mut options = Options::default();
     Arguments::from(call, 1).options(&call.environment(), &mut options, accepted)?;
     let count = options.number(OptionSet::COUNT).unwrap_or(10);
     let (keyspace, count) = (call.keyspace(), usize::try_from(count).unwrap_or(usize::MAX));

@@ -61,7 +61,7 @@ pub(crate) fn renew<'a, C: ServerCall<'a>>(
 ) -> Result<CallResult, Error> {
     let mut arguments = Arguments::after_key(call);
     let id = Id::from(arguments.id()?);
-    let mut options = Options::new();
+    let mut options = Options::default();
     arguments.options(&call.environment(), &mut options, accepted)?;
     let (key, _) = first_key(call)?;
     let keyspace = call.keyspace();

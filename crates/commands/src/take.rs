@@ -36,7 +36,7 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     accepted: OptionSet,
     mode: Mode,
 ) -> Result<CallResult, Error> {
-    let mut options = Options::new();
+    let mut options = Options::default();
     let mut arguments = Arguments::after_key(call);
     let request = arguments.request(&call.environment(), family, accepted, &mut options);
     // Borrowed, because moving the request out of the result would copy it.

@@ -11,17 +11,8 @@ use engine::period::{Length, Period, PeriodError, YEAR_MS};
 use engine::reservation::is_id;
 use smallvec::SmallVec;
 
-/// The value of an option in a call.
-#[derive(Clone, Copy, Debug)]
-enum Parsed<'a> {
-    Number(u64),
-    Start(Start),
-    Zone(Zone),
-    Word(&'a [u8]),
-}
-
-/// At least the maximum number of options with a value in one call.
-const INLINE_VALUES: usize = 8;
+/// At least the maximum number of options with a number in one call.
+const INLINE_NUMBERS: usize = 8;
 
 /// The options of a call or of a policy's definition.
 #[derive(Debug, Default)]
@@ -30,16 +21,17 @@ pub struct Options<'a> {
     read: OptionSet,
     /// The options that were read, without those whose value means the same as leaving them out (`LEAVE 0`).
     effective: OptionSet,
-    /// The values of the options that have one.
-    values: SmallVec<[(OptionSet, Parsed<'a>); INLINE_VALUES]>,
+    /// The values of the options that have a number; of a duration, milliseconds.
+    numbers: SmallVec<[(OptionSet, u64); INLINE_NUMBERS]>,
+    /// The value of FROM.
+    pub start: Option<Start>,
+    /// The value of TZ.
+    pub zone: Option<Zone>,
+    /// The value of ID.
+    pub id: Option<&'a [u8]>,
 }
 
 impl<'a> Options<'a> {
-    /// Creates an empty set of options.
-    pub fn new() -> Options<'a> {
-        Options::default()
-    }
-
     /// Adds the option `name`, which must be one of `accepted`. `next` returns the word after the name.
     pub fn add(
         &mut self,
@@ -55,11 +47,10 @@ impl<'a> Options<'a> {
         self.read |= row.option;
         if let Some(value) = row.value {
             let word = next().ok_or(Error::NoValue(row.name, &row.error))?;
-            let value = row.read(value, word, environment)?;
-            if row.zero_means_absent && matches!(value, Parsed::Number(0)) {
+            self.read_value(row, value, word, environment)?;
+            if row.zero_means_absent && self.number(row.option) == Some(0) {
                 return Ok(());
             }
-            self.values.push((row.option, value));
         }
         self.effective |= row.option;
         Ok(())
@@ -83,79 +74,58 @@ impl<'a> Options<'a> {
         self.effective.contains(option)
     }
 
-    /// Returns the number that was given with this option; for a duration, milliseconds. `None` without the option. The
-    /// three functions below are for values of other kinds.
+    /// Returns the number that was given with this option; for a duration, milliseconds. `None` without the option.
     #[inline]
     pub fn number(&self, option: OptionSet) -> Option<u64> {
-        let Parsed::Number(number) = self.value(option)? else { return None };
-        Some(number)
-    }
-
-    /// Returns the start of windows that was given with this option.
-    pub fn start(&self, option: OptionSet) -> Option<Start> {
-        let Parsed::Start(start) = self.value(option)? else { return None };
-        Some(start)
-    }
-
-    /// Returns the time zone that was given with this option.
-    pub fn zone(&self, option: OptionSet) -> Option<Zone> {
-        let Parsed::Zone(zone) = self.value(option)? else { return None };
-        Some(zone)
-    }
-
-    /// Returns the word that was given with this option.
-    pub fn word(&self, option: OptionSet) -> Option<&'a [u8]> {
-        let Parsed::Word(word) = self.value(option)? else { return None };
-        Some(word)
+        self.numbers.iter().find(|(other, _)| *other == option).map(|(_, number)| *number)
     }
 
     /// Returns the kind of window that these options ask for, once they were checked.
     pub fn window_kind(&self) -> WindowKind {
         if self.has(OptionSet::FIXED) {
-            let (start, zone) = (self.start(OptionSet::FROM), self.zone(OptionSet::TZ));
-            return WindowKind::Fixed { start, zone };
+            return WindowKind::Fixed { start: self.start, zone: self.zone };
         }
         let buckets = self.number(OptionSet::BUCKETS);
         WindowKind::Sliding { buckets: buckets.and_then(|buckets| u32::try_from(buckets).ok()) }
     }
 
-    #[inline]
-    fn value(&self, option: OptionSet) -> Option<Parsed<'a>> {
-        if !self.has(option) {
-            return None;
-        }
-        self.values.iter().find(|(other, _)| *other == option).map(|(_, value)| *value)
-    }
-}
-
-impl OptionRow {
-    /// Parses the value of the option, which is of this kind.
-    fn read<'w>(
-        &self,
+    /// Reads the value of an option, which is of this kind.
+    fn read_value(
+        &mut self,
+        row: &OptionRow,
         value: OptionValue,
-        word: &'w [u8],
+        word: &'a [u8],
         environment: &impl Environment,
-    ) -> Result<Parsed<'w>, Error> {
-        let parsed = match value {
+    ) -> Result<(), Error> {
+        let number = match value {
             OptionValue::Integer { min, max } => {
                 let number = parse_i64(word).and_then(|number| u64::try_from(number).ok());
-                number.filter(|number| (min..=max).contains(number)).map(Parsed::Number)
+                number.filter(|number| (min..=max).contains(number))
             }
             OptionValue::Duration { min_ms } => {
                 if Period::parse(word) == Err(PeriodError::AmbiguousM) {
-                    return Err(Error::AmbiguousDuration(self.name));
+                    return Err(Error::AmbiguousDuration(row.name));
                 }
-                let ms = duration_ms(word).filter(|ms| (min_ms..=YEAR_MS).contains(ms));
-                ms.map(Parsed::Number)
+                duration_ms(word).filter(|ms| (min_ms..=YEAR_MS).contains(ms))
             }
-            OptionValue::Start => match Start::parse(word) {
-                Err(AnchorError::NoSuchDay) => return Err(Error::NoSuchDay),
-                start => start.ok().map(Parsed::Start),
-            },
-            OptionValue::Zone => environment.zone_by_name(word).map(Parsed::Zone),
-            OptionValue::Id => is_id(word).then_some(Parsed::Word(word)),
+            OptionValue::Start => {
+                self.start = Some(Start::parse(word).map_err(|error| match error {
+                    AnchorError::NoSuchDay => Error::NoSuchDay,
+                    AnchorError::Syntax => row.error,
+                })?);
+                return Ok(());
+            }
+            OptionValue::Zone => {
+                self.zone = Some(environment.zone_by_name(word).ok_or(row.error)?);
+                return Ok(());
+            }
+            OptionValue::Id => {
+                self.id = Some(is_id(word).then_some(word).ok_or(row.error)?);
+                return Ok(());
+            }
         };
-        parsed.ok_or(self.error)
+        self.numbers.push((row.option, number.ok_or(row.error)?));
+        Ok(())
     }
 }
 
