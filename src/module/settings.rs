@@ -214,6 +214,3 @@ pub fn apply_arguments<'r>(
     }
     Ok(applied)
 }
-
-#[cfg(test)]
-mod tests;

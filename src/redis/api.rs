@@ -96,7 +96,7 @@ functions! {
     }
     optional {
         RedisModule_GetApi RedisModule_GetServerVersion RedisModule_Log RedisModule_CachedMicroseconds
-        RedisModule_GetCommand RedisModule_SetCommandInfo RedisModule_KeyAtPosWithFlags
+        RedisModule_GetCommand RedisModule_SetCommandInfo
         RedisModule_AddACLCategory RedisModule_SetCommandACLCategories
         RedisModule_RegisterStringConfig RedisModule_LoadConfigs RedisModule_ReplyWithMap
     }

@@ -99,11 +99,11 @@ impl KeyPositions {
 
     /// Reports the keys of `call` to a server that only asks for them. Returns whether it did.
     pub fn report_if_asked(self, call: &Call) -> bool {
-        let KeyPositions::Counted(access) = self else { return false };
+        let KeyPositions::Counted(_) = self else { return false };
         // SAFETY: the context is live.
         let is_asked = unsafe { api!(RedisModule_IsKeysPositionRequest(call.ctx.raw())) != 0 };
         if is_asked {
-            report_counted_keys(call, access);
+            report_counted_keys(call);
         }
         is_asked
     }
@@ -143,20 +143,16 @@ fn counted_keys(access: KeyAccess) -> raw::RedisModuleCommandKeySpec {
     spec
 }
 
-fn report_counted_keys(call: &Call, access: KeyAccess) {
+/// Reports the keys that follow their number. Their access is not reported: servers from 7.0 on take it from the specs.
+fn report_counted_keys(call: &Call) {
     let count = call.argument(1).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
     let last = count.and_then(|count: usize| count.checked_add(1)).unwrap_or(0);
     // A call with too few keys is an error, and has none.
     if last < call.len() {
-        let (ctx, flags) = (call.ctx.raw(), c_int::try_from(access.flags()).unwrap_or(0));
-        (2..=last).filter_map(|at| c_int::try_from(at).ok()).for_each(|at| {
-            match optional!(RedisModule_KeyAtPosWithFlags) {
-                // SAFETY: the context is live, and the server asks.
-                Some(key_at) => unsafe { key_at(ctx, at, flags) },
-                // SAFETY: as above.
-                None => unsafe { api!(RedisModule_KeyAtPos(ctx, at)) },
-            }
-        });
+        for at in (2..=last).filter_map(|at| c_int::try_from(at).ok()) {
+            // SAFETY: the context is live, and the server asks.
+            unsafe { api!(RedisModule_KeyAtPos(call.ctx.raw(), at)) };
+        }
     }
 }
 

@@ -95,10 +95,6 @@ pub struct FakeServer {
     pub modified: usize,
     /// True if the server has all keys in use and allows no writes.
     pub keys_in_use: bool,
-    /// True if the server only asks calls for their keys.
-    pub asks_for_keys: bool,
-    /// The positions of the keys that the module reported, with their flags.
-    pub key_positions: Vec<(c_int, c_int)>,
     /// The number of keys that the module had open when it notified others, for each notification.
     pub open_when_notified: Vec<usize>,
     /// The number of allocations by the module in the last call.
@@ -286,10 +282,7 @@ fn install_variadic() {
 
 server_functions! {
     fn RedisModule_CachedMicroseconds() -> c_longlong { NOW_US.get() }
-    fn RedisModule_IsKeysPositionRequest(ctx: RawContext) -> c_int { c_int::from(server(ctx).asks_for_keys) }
-    fn RedisModule_KeyAtPosWithFlags(ctx: RawContext, at: c_int, flags: c_int) {
-        server(ctx).key_positions.push((at, flags))
-    }
+    fn RedisModule_IsKeysPositionRequest(_ctx: RawContext) -> c_int { 0 }
 
     fn RedisModule_CreateString(_ctx: RawContext, start: *const c_char, len: usize) -> RawString {
         string(from_raw_parts(start.cast(), len))

@@ -108,7 +108,7 @@ fn settings_are_not_lost_by_a_plain_unload_and_load() {
         ("timezone", "Asia/Shanghai"),
         ("notify-denied", "yes"),
         ("policies-only", "yes"),
-        ("policies", "free THROTTLE 15 30 60; day WINDOW 5 1d FIXED;"),
+        ("policies", "free THROTTLE 15 30 60;\n day WINDOW 5 1d FIXED;"),
         ("policies", &long),
     ] {
         // Among the lines of redis.conf, some are load arguments: they are lost as the rest is.

@@ -1,6 +1,5 @@
 use super::*;
 use crate::redis::clock::wall_time_us;
-use crate::redis::declaration::{KeyAccess, KeyPositions};
 use crate::redis::fake::{FakeServer, ReplyElement};
 use std::ffi::CStr;
 use std::sync::Mutex;
@@ -160,38 +159,4 @@ fn calls_are_counted_once_as_allowed_denied_or_errors() {
     assert!(matches!(call("RL.WINDOW k 1 x").as_slice(), [ReplyElement::Error(_)]));
     let after = counts();
     assert_eq!([0, 1, 2].map(|at| after[at] - before[at]), [1, 1, 2]);
-}
-
-/// A command on several keys.
-struct Several;
-
-impl Commands for Several {
-    fn run(call: &Call) {
-        if !KeyPositions::Counted(KeyAccess::Update).report_if_asked(call) {
-            call.ctx.reply_nil();
-        }
-    }
-
-    fn reply_to_panic(_: &Call) {}
-}
-
-#[test]
-fn a_command_on_counted_keys_reports_their_positions() {
-    for (words, keys) in [
-        ("C 2 a b c", &[2, 3][..]),
-        ("C 1 a", &[2]),
-        ("C 3 a b", &[]),
-        ("C -1 a", &[]),
-        ("C x a", &[]),
-        ("C 18446744073709551615 a", &[]),
-        ("C", &[]),
-    ] {
-        let mut server = FakeServer::at(NOW_US);
-        assert_eq!(server.call(entry::<Several, 0>, words), [ReplyElement::Nil]);
-        server.asks_for_keys = true;
-        assert_eq!(server.call(entry::<Several, 0>, words), []);
-        let positions = server.key_positions.iter();
-        assert_eq!(positions.clone().map(|key| key.0).collect::<Vec<_>>(), keys, "{words}");
-        assert!(positions.clone().all(|key| key.1 != 0));
-    }
 }
