@@ -220,3 +220,72 @@ fn its_effects_are_one_transaction_of_plain_commands() {
     let grown = server.aof_grows_by(|| conn.cmd(denied));
     assert!(grown.is_empty(), "{grown:?}");
 }
+
+// ---- ELSE: the first clause of a group that would be allowed takes ----
+
+#[test]
+fn else_stands_between_two_clauses() {
+    let (_server, mut conn) = Server::with_held_clock();
+    let misplaced = "ERR syntax error: ELSE must be between two clauses";
+    let number = "ERR the number of clauses must equal the number of keys";
+    for (call, error) in [
+        ("1 a ELSE WINDOW 1 1", misplaced),
+        ("1 a WINDOW 1 1 ELSE", misplaced),
+        ("1 a WINDOW 1 1 ELSE MS", misplaced),
+        ("2 a b WINDOW 1 1 else Else WINDOW 1 1", misplaced),
+        ("2 a b WINDOW 1 1 ELSE 5 WINDOW 1 1", misplaced),
+        ("1 a WINDOW 1 1 ELSE WINDOW 1 1", number),
+    ] {
+        conn.refuses(format!("RL.ALL {call}"), error);
+    }
+    // A key and an id may have this name.
+    let call = "RL.ALL 2 ELSE else ACQUIRE 1 1 1 ID ELSE else WINDOW 5 1 MS";
+    assert_eq!(all_reply(&conn.cmd(call)).ids[0].as_deref(), Some("ELSE"));
+}
+
+#[test]
+fn countdenied_counts_in_every_clause_of_a_denied_call() {
+    let (_server, mut conn) = Server::with_held_clock();
+    let call = "RL.ALL 3 {u}:a {u}:b {u}:c WINDOW 1 60 COUNTDENIED ELSE WINDOW 2 60 COUNTDENIED WINDOW 0 60 MS";
+    // The first clause would be allowed, and is full once the denied call was counted; the second still has room.
+    let answer = all_reply(&conn.cmd(call));
+    assert_eq!(answer.numbers[0], 1);
+    assert_eq!(answer.clauses[..2], [[1, 1, 0, 60_000, 60_000], [0, 2, 1, -1, 60_000]]);
+    // An allowed call counts only in its choice.
+    let call = call.replace("WINDOW 0 60", "WINDOW 9 60");
+    assert_eq!(all_reply(&conn.cmd(&call)).numbers[0], 0);
+    assert_eq!(
+        ["{u}:a", "{u}:b"].map(|key| conn.ints(format!("RL.WINDOW_RO {key} 9 60 0"))[2]),
+        [8, 7]
+    );
+}
+
+#[test]
+fn errors_are_met_in_all_clauses_and_too_many_reservations_only_in_a_choice() {
+    let (_server, mut conn) =
+        Server::builder().module_args(["max-reservations", "1"]).with_held_clock();
+    conn.cmd("RL.ACQUIRE {u}:jobs 9 0 1 ID x");
+    conn.cmd("SET {u}:text no");
+    let full =
+        "ERR the key already holds as many reservations as ratelimit.max-reservations allows";
+    for (call, error) in [
+        ("RL.ALL 2 {u}:free {u}:jobs WINDOW 5 60 ELSE ACQUIRE 9 0", None),
+        ("RL.ALL 2 {u}:jobs {u}:free ACQUIRE 9 0 ELSE WINDOW 5 60", Some(full)),
+        ("RL.ALL 2 {u}:full {u}:jobs WINDOW 0 60 ELSE ACQUIRE 9 0", Some(full)),
+        ("RL.ALL 2 {u}:free {u}:jobs WINDOW 5 60 ELSE ACQUIRE 9 0 1 ID x", Some("DUPLICATE ")),
+        ("RL.ALL 2 {u}:free {u}:text WINDOW 5 60 ELSE WINDOW 5 60", Some("WRONGTYPE ")),
+        // Errors of arguments come before those of state.
+        ("RL.ALL 2 {u}:text {u}:free WINDOW 5 60 ELSE WINDOW 5 1m", Some("ERR period ")),
+    ] {
+        match error {
+            None => assert_eq!(all_reply(&conn.cmd(call)).numbers[0], 0, "{call}"),
+            Some(error) => assert!(conn.err(call).starts_with(error), "{call}"),
+        }
+    }
+    assert_eq!(conn.ints("RL.WINDOW_RO {u}:free 9 60 0")[2], 8);
+    // A call that would be denied anyway, or only looks, gets no error.
+    for (limit, limited) in [("1 0", 2), ("9 0 0", 0)] {
+        let reply = conn.acquire(format!("RL.ACQUIRE {{u}}:jobs {limit}"));
+        assert_eq!(reply.limited(), limited, "{limit}");
+    }
+}

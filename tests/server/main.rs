@@ -25,7 +25,6 @@ mod everywhere;
 mod extremes;
 mod failovers;
 mod foreign;
-mod groups;
 mod handover;
 mod harness;
 mod histories;
