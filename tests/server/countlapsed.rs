@@ -1,4 +1,4 @@
-//! ATMOST and COUNTLAPSED of calls of RL.ACQUIRE that wait, or that SHADOW lets pass.
+//! ATMOST and COUNTLAPSED of calls of RL.ACQUIRE that wait.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -20,22 +20,6 @@ fn a_call_with_atmost_waits_only_while_there_is_nothing() {
     let denied = acquired(&late.recv());
     assert_eq!((denied.limited(), denied.part), (2, Some((0, 2))));
     assert_eq!(denied.id, None);
-}
-
-#[test]
-fn a_policy_that_only_shadows_answers_the_quantity_as_granted() {
-    let (_server, mut conn) =
-        Server::builder().module_args(["policies", "s WINDOW 5 60 SHADOW"]).with_held_clock();
-    let granted = conn.acquire("RL.ACQUIRE k @s 3 ATMOST COUNTLAPSED ID a MS");
-    assert_eq!((granted.numbers, granted.part), ([0, 5, 2, -1, 80_000], Some((3, 1))));
-    // It takes what there is.
-    let granted = conn.acquire("RL.ACQUIRE k @s 9 ATMOST COUNTLAPSED ID b MS");
-    assert_eq!((granted.numbers, granted.part), ([0, 5, 0, -1, 80_000], Some((9, 2))));
-    assert_eq!(conn.held("k").iter().map(|one| one.quantity).collect::<Vec<_>>(), [3, 2]);
-    let none = conn.acquire("RL.ACQUIRE k @s 9 ATMOST COUNTLAPSED ID c MS");
-    assert_eq!((none.numbers, none.part), ([0, 5, 0, -1, 80_000], Some((9, 2))));
-    assert_eq!(none.id, None);
-    assert_eq!(flat(&conn.cmd("RL.POLICIES"))[2..], ["2", "0", "1"]);
 }
 
 /// The clock begins at 22:13:20.
