@@ -1,46 +1,14 @@
-//! The commands in transactions, scripts, clusters and under short memory, by any client and with few rights, and what
-//! the server tells about them.
+//! The commands in clusters, short of memory and with few rights, and what the server reports about them. They run in
+//! transactions and scripts in tests/programs/clients.rs.
 
 use support::*;
 
-/// For each family: a taking call on the key `k` that is allowed once, the call that looks, and a call that is an error.
-/// Then how that error begins.
-const FAMILIES: [[&str; 4]; 3] = [
-    [
-        "RL.THROTTLE k 0 1 60", "RL.THROTTLE_RO k 0 1 60", "RL.THROTTLE k 1 0 60",
-        "ERR count must be",
-    ],
-    ["RL.WINDOW k 1 60", "RL.WINDOW_RO k 1 60", "RL.WINDOW k x 60", "ERR limit must be"],
-    ["RL.ACQUIRE k 1 60", "RL.ACQUIRE_RO k 1 60", "RL.ACQUIRE k 1 x", "ERR period must be"],
+/// For each family: a taking call on the key `k` that is allowed once, and the call that looks.
+const FAMILIES: [[&str; 2]; 3] = [
+    ["RL.THROTTLE k 0 1 60", "RL.THROTTLE_RO k 0 1 60"],
+    ["RL.WINDOW k 1 60", "RL.WINDOW_RO k 1 60"],
+    ["RL.ACQUIRE k 1 60", "RL.ACQUIRE_RO k 1 60"],
 ];
-
-// ---- Transactions and scripts ----
-
-#[test]
-fn rl_throttle_works_in_multi() {
-    let (server, mut conn) = Server::with_held_clock();
-    let take = "RL.THROTTLE k 1 1 1";
-    let look = "RL.THROTTLE_RO k 1 1 1";
-    let replies =
-        conn.transaction([take, take, take, look, "SET counter 5", "RL.THROTTLE counter 1 1 1"]);
-    let expected = [[0, 2, 1, -1, 1], [0, 2, 0, -1, 2], [1, 2, 0, 1, 2], [1, 2, 0, 1, 2]];
-    for (reply, expected) in replies.iter().zip(expected) {
-        assert_eq!(ints(reply), expected);
-    }
-    assert_eq!(
-        error_line(&replies[5]),
-        "ERR the key holds a string that RL.THROTTLE did not write: it must be 19 digits of Unix nanoseconds"
-    );
-    // A wrong number of arguments is refused when the call is queued, if the server knows the arity.
-    if server.version().is_from(7, 0) {
-        conn.cmd("MULTI");
-        assert_eq!(
-            conn.err("RL.THROTTLE k"),
-            "ERR wrong number of arguments for 'rl.throttle' command"
-        );
-        conn.refuses("EXEC", "EXECABORT ");
-    }
-}
 
 #[test]
 fn watch_sees_a_call_that_changed_something_and_no_other() {
@@ -70,69 +38,6 @@ fn watch_sees_a_call_that_changed_something_and_no_other() {
         other.cmd(call);
         let replies = conn.pipeline(["MULTI", "PING", "EXEC"]);
         assert_eq!(replies[2] == Value::Nil, changes, "{call}");
-    }
-}
-
-#[test]
-fn rl_throttle_works_in_lua_and_in_functions() {
-    let (server, mut conn) = Server::with_held_clock();
-    let script = "local r = redis.call('RL.THROTTLE', KEYS[1], 1, 1, 1); \
-                  r[#r + 1] = redis.call('RL.THROTTLE', KEYS[1], 1, 1, 1)[1]; return r";
-    assert_eq!(conn.ints(["EVAL", script, "1", "k"]), [0, 2, 1, -1, 1, 0]);
-    assert_eq!(conn.ints(["EVAL", script, "1", "k"]), [1, 2, 0, 1, 2, 1]);
-    let caught = "local r = redis.pcall('RL.THROTTLE', KEYS[1], 1, 0, 1); return r.err";
-    assert!(conn.text(["EVAL", caught, "1", "k"]).contains("count must be"));
-    if server.version().is_from(7, 0) {
-        let looks = "return redis.call('RL.THROTTLE_RO', KEYS[1], 1, 1, 1)";
-        assert_eq!(conn.ints(["EVAL_RO", looks, "1", "k"]), [1, 2, 0, 1, 2]);
-        let writes = "return redis.call('RL.THROTTLE', KEYS[1], 1, 1, 1)";
-        assert!(conn.err(["EVAL_RO", writes, "1", "k"]).contains("Write commands are not allowed"));
-        let library = "#!lua name=limits\nredis.register_function('take', function(keys) \
-                       return redis.call('RL.THROTTLE', keys[1], 4, 1, 1) end)";
-        assert_eq!(conn.text(["FUNCTION", "LOAD", library]), "limits");
-        assert_eq!(conn.ints("FCALL take 1 f"), [0, 5, 4, -1, 1]);
-    }
-}
-
-#[test]
-fn the_commands_work_pipelined_and_over_resp3() {
-    let (server, mut conn) = Server::with_held_clock();
-    for [take, look, wrong, error] in FAMILIES {
-        conn.cmd("DEL k");
-        let replies = conn.pipeline([take, take, look, wrong, take]);
-        let denied = [0, 1, 2, 4].map(|at| limited(&replies[at]) > 0);
-        assert_eq!(denied, [false, true, true, true], "{take}");
-        assert_refused(&replies[3], error, wrong);
-    }
-    let mut conn = server.conn_resp3();
-    assert_eq!(conn.ints("RL.THROTTLE bucket 15 30 60 1"), [0, 16, 15, -1, 2]);
-    assert_eq!(conn.ints("RL.THROTTLE bucket 15 30 60 99 ATMOST"), [0, 16, 0, -1, 32, 15]);
-    assert_eq!(conn.ints("RL.THROTTLE_RO bucket 15 30 60 1"), [1, 16, 0, 2, 32]);
-    assert_eq!(
-        conn.err("RL.THROTTLE bucket 15 0 60"),
-        "ERR count must be an integer from 1 to 9223372036854775807"
-    );
-    assert_eq!(conn.ints("RL.WINDOW window 5 60"), [0, 5, 4, -1, 60]);
-    assert_eq!(conn.ints("RL.WINDOW window 5 60 9 ATMOST"), [0, 5, 0, -1, 60, 4]);
-    assert_eq!(conn.ints("RL.WINDOW_RO window 5 60"), [1, 5, 0, 60, 60]);
-    assert_eq!(
-        conn.err("RL.WINDOW window x 60"),
-        "ERR limit must be an integer from 0 to 9223372036854775807"
-    );
-    let had = conn.acquire("RL.ACQUIRE pool 2 0 1 ID job MS");
-    assert_eq!((had.numbers, had.id()), ([0, 2, 1, -1, 20_000], "job".to_owned()));
-    assert_eq!(conn.held_ids("pool"), ["job"]);
-}
-
-#[test]
-fn databases_are_apart() {
-    let (_server, mut conn) = Server::with_held_clock();
-    for [take, ..] in FAMILIES {
-        conn.pipeline(["SELECT 0", "FLUSHALL"]);
-        assert_eq!(limited(&conn.cmd(take)), 0, "{take}");
-        conn.cmd("SELECT 3");
-        assert_eq!(limited(&conn.cmd(take)), 0, "{take}");
-        assert_ne!(limited(&conn.cmd(take)), 0, "{take}");
     }
 }
 
@@ -215,7 +120,7 @@ fn short_of_memory_taking_is_an_oom_error_and_nothing_is_written() {
 #[test]
 fn a_user_with_read_permissions_may_look() {
     let (server, mut conn) = Server::with_held_clock();
-    for [take, look, ..] in FAMILIES {
+    for [take, look] in FAMILIES {
         conn.cmd("DEL k");
         conn.cmd(take);
         let name = look.split(' ').next().unwrap().to_lowercase();
@@ -237,7 +142,7 @@ fn a_user_with_read_permissions_may_look() {
 fn a_user_needs_the_right_to_the_key() {
     let (server, mut conn) = Server::with_held_clock();
     let mut elsewhere = server.as_user("+@all ~mine:*");
-    for [take, look, ..] in FAMILIES {
+    for [take, look] in FAMILIES {
         assert_eq!(limited(&elsewhere.cmd(take.replacen(" k ", " mine:k ", 1))), 0, "{take}");
         elsewhere.cmd("DEL mine:k");
         elsewhere.refuses(take, "NOPERM ");

@@ -67,20 +67,3 @@ fn the_key_is_looked_up_once() {
         }
     }
 }
-
-#[test]
-fn it_changes_nothing_and_a_reader_may_call_it() {
-    let (server, mut conn) = Server::with_held_clock();
-    conn.cmd("RL.WINDOW k 5 60");
-    let state = |conn: &mut Conn| (conn.cmd("DUMP k"), conn.cmd("PTTL k"));
-    let before = state(&mut conn);
-    conn.cmd("RL.INFO k");
-    assert_eq!(state(&mut conn), before);
-    if server.version().lacks("ACL for reading a key", (7, 0)) {
-        return;
-    }
-    conn.cmd("ACL SETUSER reader on nopass %R~k +rl.info");
-    conn.cmd("AUTH reader x");
-    assert!(conn.cmd("RL.INFO k") != Value::Nil);
-    conn.refuses("RL.INFO other", "NOPERM ");
-}
