@@ -223,13 +223,6 @@ impl Cluster {
         text(&state[1])
     }
 
-    /// Moves slots as a whole.
-    #[track_caller]
-    pub fn migrate(&self, from: usize, to: usize, slots: RangeInclusive<u32>) {
-        self.begin_migration(from, to, slots);
-        self.wait_until_migrated(from, to);
-    }
-
     /// Waits for the end of a migration, until the slots' keys are gone where they were.
     #[track_caller]
     pub fn wait_until_migrated(&self, from: usize, to: usize) {
