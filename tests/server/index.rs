@@ -2,7 +2,6 @@
 //!
 //! A fresh reading is the same value, restored into a second server that never saw the key.
 
-use std::time::{Duration, Instant};
 use support::*;
 
 /// A server with a key that is tampered with, and one that reads each state for the first time.
@@ -56,10 +55,6 @@ impl SetMember {
 impl Lab {
     fn new(window: &'static str) -> Lab {
         let (server, conn) = Server::with_held_clock();
-        Lab::of(server, conn, window)
-    }
-
-    fn of(server: Server, conn: Conn, window: &'static str) -> Lab {
         let fresh = Server::builder().clock_of(&server).start();
         let fresh_conn = fresh.conn();
         let history = String::new();
@@ -369,25 +364,6 @@ fn what_is_changed_by_hand_is_read_again() {
     }
 }
 
-#[test]
-fn an_id_that_another_program_wrote_twice_counts_twice() {
-    for held in [3, 20] {
-        let mut lab = Lab::new("0");
-        lab.fill("k", 0, held);
-        let mut copy = lab.members("k").swap_remove(1);
-        copy.quantity += 100;
-        lab.conn.int(["ZADD", "k", "-inf", &copy.text()]);
-        lab.look("k");
-        let id = copy.id.clone();
-        assert_eq!(lab.conn.int(format!("RL.RELEASE k {id}")), 1);
-        lab.look("k");
-        lab.check("k");
-        assert_eq!(lab.conn.int(format!("RL.RELEASE k {id}")), 1);
-        lab.look("k");
-        assert_eq!(lab.conn.int(format!("RL.RELEASE k {id}")), 0);
-    }
-}
-
 /// One change by hand, in words that `carry_out` takes, which mostly keeps the number of elements.
 fn tampering(lab: &mut Lab, random: &mut Random) -> Vec<Vec<String>> {
     let members = if lab.live("k").is_empty() { vec![] } else { lab.texts("k") };
@@ -586,12 +562,12 @@ fn a_key_that_expires_under_an_index_starts_over() {
 
 #[test]
 fn the_memory_of_indexes_goes_with_their_keys() {
-    let (server, conn) = Server::with_held_clock();
-    let mut lab = Lab::of(server, conn, "0");
+    let mut lab = Lab::new("0");
     assert_eq!((lab.indexes(), lab.server.info_ratelimit("index_bytes")), (0, 0));
     let all: Vec<_> = (0..400).map(|n| format!("r{n}")).collect();
     let release = format!("RL.RELEASE k {}", all.join(" "));
-    let ends = ["DEL k", "UNLINK k", "PEXPIRE k 0", "FLUSHALL", "SWAPDB 0 1", &release];
+    // The server reports no event of the last one, so the next call finds it out.
+    let ends = ["DEL k", "UNLINK k", "PEXPIRE k 0", "FLUSHALL", "SWAPDB 0 1", &release, "SET k x"];
     for end in ends {
         lab.conn.text("FLUSHALL");
         lab.fill("k", 0, 400);
@@ -600,35 +576,13 @@ fn the_memory_of_indexes_goes_with_their_keys() {
         let bytes = lab.server.info_ratelimit("index_bytes");
         assert!((400 * 60..400 * 400).contains(&bytes), "{bytes}");
         lab.conn.cmd(end);
+        lab.conn.cmd("RL.HELD k");
         assert_eq!((lab.indexes(), lab.server.info_ratelimit("index_bytes")), (0, 0), "{end}");
     }
     lab.conn.text("FLUSHALL");
     lab.fill("k", 0, 400);
     lab.server.clock().advance_us(100_000_000);
     eventually(SOON, || lab.indexes() == 0 && lab.server.info_ratelimit("index_bytes") == 0);
-}
-
-#[test]
-fn an_index_counts_what_it_allocates() {
-    let (server, mut conn) =
-        Server::builder().config("slowlog-log-slower-than -1").with_held_clock();
-    let used = || server.info_number("used_memory");
-    let acquire =
-        |n: i64, period: i64| format!("RL.ACQUIRE k 1000000 {period}ms 1 ID r{n} LEASE 1h");
-    for n in 0..500 {
-        conn.acquire(acquire(n, 60_000));
-    }
-    // An id comes and another one goes, under a limit that never was before.
-    let mut turn = |from: i64, to: i64| {
-        for n in from..to {
-            conn.pipeline([acquire(n, 60_000 + n), format!("RL.RELEASE k r{}", n - 500)]);
-        }
-    };
-    turn(500, 1_500);
-    let before = used();
-    turn(1_500, 6_500);
-    let grown = used() - before;
-    assert!(grown < 100_000, "{grown} bytes for as many reservations as before");
 }
 
 /// Fills a key with reservations, in pieces, and returns all of their ids.
@@ -659,15 +613,9 @@ fn after_the_clock_was_set_back_any_number_of_reservations_is_healed_in_pieces()
     assert_eq!(conn.acquire(&call).numbers, [2, LIMIT, 5, 20_000, 20_000]);
     let piece = healed(&mut conn);
     assert!((1..=1_024).contains(&piece), "{piece} in one call");
-    let mut times: Vec<_> = (0..80)
-        .map(|_| {
-            let begin = server.cpu_time();
-            assert_eq!(conn.acquire(&call).numbers, [2, LIMIT, 5, 20_000, 20_000]);
-            server.cpu_time() - begin
-        })
-        .collect();
-    times.sort();
-    println!("calls that heal: {times:?}");
+    for _ in 0..80 {
+        assert_eq!(conn.acquire(&call).numbers, [2, LIMIT, 5, 20_000, 20_000]);
+    }
     assert_eq!(healed(&mut conn), HELD as usize);
     assert_eq!(conn.int("ZCARD k"), HELD as i64);
     wait_for_sync(&server, &replica);
@@ -679,24 +627,6 @@ fn after_the_clock_was_set_back_any_number_of_reservations_is_healed_in_pieces()
     assert_eq!(conn.acquire(&look).numbers, [0, LIMIT, LIMIT, -1, 0]);
 }
 
-/// The TTL must reach the end of the new lease, however many others are rewritten at the same time.
-#[test]
-fn a_lease_that_is_made_after_the_clock_was_set_back_keeps_its_key() {
-    for others in [3, 9, 40] {
-        let (server, mut conn) = Server::with_held_clock();
-        for n in 0..others {
-            conn.acquire(format!("RL.ACQUIRE k 100 60 1 ID r{n} LEASE 1000"));
-        }
-        server.clock().advance_ms(-3_600_000);
-        conn.acquire("RL.ACQUIRE k 100 60 1 ID new LEASE 60000");
-        let ttl_ms = conn.int("PTTL k");
-        assert!((60_000..=61_000).contains(&ttl_ms), "{ttl_ms} beside {others}");
-        assert_eq!(conn.int("RL.RENEW k new LEASE 90000"), 1);
-        let ttl_ms = conn.int("PTTL k");
-        assert!((90_000..=91_000).contains(&ttl_ms), "{ttl_ms} beside {others}");
-    }
-}
-
 #[test]
 fn leases_that_lapse_together_are_dropped_in_pieces() {
     const HELD: u32 = 20_000;
@@ -705,14 +635,10 @@ fn leases_that_lapse_together_are_dropped_in_pieces() {
     conn.acquire("RL.ACQUIRE k 1000000 0 1 LEASE 1h ID last");
     server.clock().advance_us(20_000_000);
     let before = conn.int("ZCARD k");
-    let mut worst = Duration::ZERO;
     for n in 0..50 {
-        let begin = Instant::now();
         let answer = conn.acquire(format!("RL.ACQUIRE k 100 0 1 LEASE 1h ID n{n}"));
-        worst = worst.max(begin.elapsed());
         assert_eq!(answer.numbers, [0, 100, 98 - n, -1, 3_600]);
     }
-    println!("the longest call that drops what has lapsed: {worst:?}");
     let dropped = before + 50 - conn.int("ZCARD k");
     assert!((50 * 8..=50 * 64).contains(&dropped), "{dropped}");
     // An id that lapsed and is still stored can be used again, once.
@@ -725,8 +651,7 @@ fn leases_that_lapse_together_are_dropped_in_pieces() {
 /// Sixteen keys of 65,536 kept the server for three seconds.
 #[test]
 fn one_call_reads_a_bounded_number_of_reservations_again() {
-    let (server, conn) = Server::with_held_clock();
-    let mut lab = Lab::of(server, conn, "0");
+    let mut lab = Lab::new("0");
     let keys = ["a", "b", "c", "d", "e"];
     crowd(&mut lab.conn, "a", 30_000, "60s");
     for key in &keys[1..] {
@@ -795,23 +720,6 @@ fn waiters_are_tried_whatever_the_call_that_tries_them_may_read() {
 }
 
 #[test]
-fn a_denied_call_drops_as_much_with_block_as_without() {
-    let (server, mut conn) = Server::with_held_clock();
-    conn.acquire("RL.ACQUIRE k 11 1h 1 LEASE 1h");
-    crowd(&mut conn, "k", 300, "1s");
-    server.clock().advance_ms(2_000);
-    for (call, dropped) in [
-        ("RL.WINDOW k 11 1h 10", 64 - 1),
-        ("RL.ACQUIRE k 10 1h 1 BLOCK 1", 64),
-        ("RL.ACQUIRE k 10 1h 1", 64),
-    ] {
-        let before = conn.int("ZCARD k");
-        conn.cmd(call);
-        assert_eq!(before - conn.int("ZCARD k"), dropped, "{call}");
-    }
-}
-
-#[test]
 fn a_slot_that_leaves_and_comes_back_is_read_again() {
     let cluster = Cluster::of(3, 0);
     let mut at = cluster.master_of("k");
@@ -866,34 +774,6 @@ fn a_replica_takes_an_expired_key_for_gone_before_its_master_deletes_it() {
     assert_eq!(conn.acquire("RL.ACQUIRE k 20 0 ID r1").numbers[..3], [0, 20, 19]);
     wait_for_sync(&server, &replica);
     assert_eq!(reader.acquire(look).numbers[..3], [0, 20, 19]);
-}
-
-#[test]
-fn a_denied_call_drops_leases_where_many_have_lapsed() {
-    let (server, mut conn) = Server::with_held_clock();
-    crowd(&mut conn, "k", 200, "10ms");
-    assert_eq!(conn.acquire("RL.ACQUIRE k 1000000 0 900000 LEASE 1h ID long").limited(), 0);
-    server.clock().advance_us(20_000);
-    let mut left = 201;
-    for dropped in [64, 64, 64, 0, 0] {
-        assert_eq!(conn.acquire("RL.ACQUIRE k 1000000 0 900000").limited(), 2);
-        left -= dropped;
-        assert_eq!(conn.int("ZCARD k"), left);
-    }
-}
-
-#[test]
-fn the_index_of_a_key_that_became_another_type_is_forgotten() {
-    let (server, mut conn) = Server::with_held_clock();
-    crowd(&mut conn, "k", 20, "1h");
-    assert_eq!(server.info_ratelimit("indexes"), 1);
-    // The server does not tell of this change.
-    assert_eq!(conn.text("SET k x"), "OK");
-    for call in ["RL.ACQUIRE k 20 0", "RL.HELD k"] {
-        conn.refuses(call, "WRONGTYPE ");
-    }
-    assert_eq!(server.info_ratelimit("indexes"), 0);
-    assert_eq!(server.info_ratelimit("index_bytes"), 0);
 }
 
 #[test]
