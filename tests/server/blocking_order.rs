@@ -84,62 +84,29 @@ fn giving_back_and_looking_never_wait_and_ignore_waiters() {
     assert_eq!(server.waiting(), 3);
 }
 
-/// Calls without BLOCK from two connections until the waiter has its reply: none may be allowed before.
-#[track_caller]
-fn no_call_jumps_the_line(server: &Server, mut waiter: Conn, call: &str) {
-    let mut others = [server.conn(), server.conn()];
-    let mut barged = 0;
-    let mut calls = 0;
-    let begin = Instant::now();
-    while waiter.silent_for(Duration::from_micros(50)) {
-        assert!(begin.elapsed() < SOON, "it is never granted beside {calls} calls of {call}");
-        for other in &mut others {
-            for reply in other.pipeline([call; 20]) {
-                barged += usize::from(limited(&reply) == 0);
-                calls += 1;
+#[test]
+fn no_call_jumps_the_line_when_what_the_head_waits_for_becomes_available() {
+    for (fill, waits, call) in [
+        ("RL.ACQUIRE k 1 0 LEASE 1000", "RL.ACQUIRE k 1 0 BLOCK 0", "RL.ACQUIRE k 1 0"),
+        ("RL.WINDOW k 1 1s", "RL.WINDOW k 1 1s BLOCK 0", "RL.ACQUIRE k 1 1s"),
+        // The head wants three at once while one becomes available every 200 ms.
+        ("RL.THROTTLE k 2 5 1s 3", "RL.THROTTLE k 2 5 1s 3 BLOCK 0", "RL.THROTTLE k 2 5 1s"),
+    ] {
+        // The waiter has to stand in line long before its moment.
+        unless_stalled(Duration::from_millis(200), || {
+            let server = Server::start();
+            server.conn().cmd(fill);
+            let mut waiter = server.wait_shortly(waits);
+            let mut others = [server.conn(), server.conn()];
+            let begin = Instant::now();
+            while waiter.silent_for(Duration::from_micros(50)) {
+                assert!(begin.elapsed() < SOON, "{waits} is never granted");
+                for other in &mut others {
+                    let replies = other.pipeline([call; 20]);
+                    assert!(replies.iter().all(|reply| limited(reply) > 0), "{call} was allowed");
+                }
             }
-        }
-    }
-    assert_eq!(limited(&waiter.recv()), 0);
-    assert_eq!(barged, 0, "of {calls} calls of {call}");
-}
-
-/// The waiter has to stand in the line long before its moment.
-const MARGIN: Duration = Duration::from_millis(200);
-
-#[test]
-fn no_call_jumps_the_line_when_a_lease_lapses() {
-    let server = Server::start();
-    for key in ["k1", "k2", "k3"] {
-        let mut conn = server.conn();
-        conn.cmd(format!("RL.ACQUIRE {key} 1 0 ID holder LEASE 600000"));
-        let waiter = server.wait_in_line(format!("RL.ACQUIRE {key} 1 0 BLOCK 0 LEASE 600000"));
-        assert_eq!(conn.int(format!("RL.RENEW {key} holder LEASE 300")), 1);
-        no_call_jumps_the_line(&server, waiter, &format!("RL.ACQUIRE {key} 1 0"));
-    }
-}
-
-#[test]
-fn no_call_jumps_the_line_when_an_event_leaves() {
-    for command in ["WINDOW", "ACQUIRE"] {
-        unless_stalled(MARGIN, || {
-            let server = Server::start();
-            server.conn().cmd("RL.WINDOW k 1 1s");
-            let waiter = server.wait_shortly(format!("RL.{command} k 1 1s BLOCK 0"));
-            no_call_jumps_the_line(&server, waiter, &format!("RL.{command} k 1 1s"));
-        });
-    }
-}
-
-#[test]
-fn no_call_jumps_the_line_when_the_bucket_has_filled_enough() {
-    for _ in 0..2 {
-        unless_stalled(MARGIN, || {
-            let server = Server::start();
-            // The waiter wants three at once while one becomes available every 400 ms.
-            server.conn().cmd("RL.THROTTLE k 2 5 2s 3");
-            let waiter = server.wait_shortly("RL.THROTTLE k 2 5 2s 3 BLOCK 0");
-            no_call_jumps_the_line(&server, waiter, "RL.THROTTLE k 2 5 2s");
+            assert_eq!(limited(&waiter.recv()), 0);
         });
     }
 }
@@ -312,38 +279,6 @@ fn with_max_waiters_0_no_call_may_wait() {
         assert_eq!(conn.text("CONFIG SET ratelimit.max-waiters 0"), "OK");
         assert_eq!(server.waiting(), 1);
     }
-}
-
-#[test]
-fn a_denial_does_not_count_while_others_wait_for_the_room() {
-    const CALL: &str = "RL.WINDOW k 1 2 1 COUNTDENIED";
-    let (server, mut conn) = Server::with_held_clock();
-    conn.cmd(CALL);
-    let (mut head, head_id) = server.wait_with_id(format!("{CALL} BLOCK 60000"));
-    // They stay connected: on some servers a timer that a disconnection sets would wait for the held clock.
-    let mut gone = Vec::new();
-    for _ in 0..4 {
-        server.clock().advance_ms(450);
-        assert_eq!(limited(&conn.cmd(CALL)), 1);
-        let (mut behind, id) = server.wait_with_id(format!("{CALL} BLOCK 60000"));
-        assert_eq!(conn.int(format!("CLIENT UNBLOCK {id}")), 1);
-        assert_eq!(limited(&behind.recv()), 1);
-        gone.push(behind);
-    }
-    server.clock().advance_ms(200);
-    // A timer that was cut short on a busy machine is set again, and waits for the held clock. A command does not.
-    conn.cmd("RL.APPLY k nobody");
-    assert_eq!(limited(&head.recv()), 0);
-    // The first in line takes nothing from others.
-    let newest = conn.cmd("ZRANGE k 0 0 WITHSCORES");
-    let mut next = server.wait_on(head, format!("{CALL} BLOCK 60000"));
-    assert_eq!(conn.int(format!("CLIENT UNBLOCK {head_id}")), 1);
-    assert_eq!(limited(&next.recv()), 1);
-    server.clock().advance_ms(100);
-    eventually(SOON, || {
-        server.clock().advance_ms(1);
-        conn.cmd("ZRANGE k 0 0 WITHSCORES") != newest
-    });
 }
 
 /// Somebody else may have made room: any command on the key lets the head in.

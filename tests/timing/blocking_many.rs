@@ -223,20 +223,23 @@ fn cost_of_releases(
 }
 
 #[test]
-fn a_release_costs_the_same_for_every_key_name_and_whatever_other_keys_are_written() {
-    const MANY: usize = 1_500;
+fn a_release_costs_the_same_for_any_key_name_line_and_other_writes() {
+    // The first line is short: what a release costs does not depend on how many wait.
+    const WAITING: [usize; 6] = [150, 1_500, 1_500, 1_500, 1_500, 1_500];
     const KEYS: [&[u8]; 6] = [b"plain", b"", b"a}b", b"{}z", b"{q}x", b"{r}x"];
     const WRITTEN: usize = 5;
     let _alone = alone();
     let (server, mut conn) = Server::builder().config("maxclients 12000").connect();
+    let mut numbers = WAITING.into_iter();
     let mut lines = KEYS.map(|key| {
+        let many = numbers.next().expect("as many as keys");
         let hold: [&[u8]; 8] = [b"RL.ACQUIRE", key, b"1", b"0", b"ID", b"x", b"LEASE", b"600000"];
         assert_eq!(limited(&conn.cmd(hold)), 0);
         let waits: [&[u8]; 8] =
             [b"RL.ACQUIRE", key, b"1", b"0", b"LEASE", b"600000", b"BLOCK", b"0"];
         let before = server.waiting();
         let mut line = VecDeque::new();
-        for _ in 0..MANY {
+        for _ in 0..many {
             let mut waiter = server.conn();
             waiter.send(waits);
             line.push_back(waiter);
@@ -245,7 +248,7 @@ fn a_release_costs_the_same_for_every_key_name_and_whatever_other_keys_are_writt
                 server.wait_until_waiting(before + line.len());
             }
         }
-        server.wait_until_waiting(before + MANY);
+        server.wait_until_waiting(before + many);
         line
     });
     assert_of_least(
