@@ -52,21 +52,10 @@ fn a_command_that_frees_something_wakes() {
     }
 }
 
-#[test]
-fn a_call_with_a_higher_limit_wakes_no_call_with_a_lower_one() {
-    let (_guard, server, mut conn) = connect_with_others();
-    conn.cmd("RL.ACQUIRE k 1 0 ID x LEASE 600000");
-    let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 BLOCK 0 LEASE 600000");
-    assert_eq!(conn.acquire("RL.ACQUIRE k 5 0").limited(), 2);
-    assert!(waiter.silent_for(ms(150)));
-    conn.cmd("RL.RELEASE k x");
-    assert_eq!(acquired(&waiter.recv()).numbers[..4], [0, 1, 0, -1]);
-}
-
 // ---- By itself ----
 
 #[test]
-fn what_leaves_by_itself_wakes_and_not_sooner() {
+fn a_lapsed_lease_an_event_that_leaves_and_a_drained_bucket_wake_and_not_sooner() {
     let (_guard, server, mut conn) = connect_with_others();
     let mut waiter = server.conn();
     for (after, fill, waits) in [
@@ -139,20 +128,14 @@ fn forty_through_a_shaper(server: &Server) -> Vec<Duration> {
 fn twenty_a_second_come_fifty_milliseconds_apart() {
     let _guard = with_others();
     let server = Server::start();
-    let mut seen = Vec::new();
-    for _ in 0..5 {
-        let machine = Machine::watch();
-        let came = forty_through_a_shaper(&server);
-        let mut steps: Vec<_> = came.windows(2).map(|two| two[1] - two[0]).collect();
-        steps.sort_unstable();
-        let (middle, mean) = (steps[steps.len() / 2], (came[39] - came[0]) / 39);
-        let most = ms(50 + WAKES_WITHIN_MS) + machine.median();
-        if middle <= most && mean <= most {
-            return;
+    let mut steps = Vec::new();
+    assert_median_ms(50 + WAKES_WITHIN_MS, 39, || {
+        if steps.is_empty() {
+            let came = forty_through_a_shaper(&server);
+            steps.extend(came.windows(2).map(|two| two[1] - two[0]));
         }
-        seen.push((middle, mean, most));
-    }
-    panic!("median and mean of what lay between, and what they may be: {seen:?}");
+        steps.pop().expect("39 steps between forty")
+    });
 }
 
 // ---- On any other change to the key ----
@@ -278,16 +261,6 @@ fn a_wait_times_out_at_its_end_with_the_denial() {
 }
 
 #[test]
-fn block_0_waits_without_limit() {
-    let (_guard, server, mut conn) = connect_with_others();
-    conn.cmd(HOLDS);
-    let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 BLOCK 0");
-    assert!(waiter.silent_for(ms(1500)));
-    conn.cmd("DEL k");
-    assert_eq!(limited(&waiter.recv()), 0);
-}
-
-#[test]
 fn the_last_moment_is_still_in_time() {
     let (_guard, _server, mut conn) = connect_with_others();
     let mut allowed = 0;
@@ -323,7 +296,7 @@ fn a_long_script_looks_with_an_old_time() {
 // ---- Denied at once ----
 
 #[test]
-fn what_can_never_be_or_comes_too_late_is_denied_at_once() {
+fn a_call_that_can_never_be_granted_or_only_too_late_is_denied_at_once() {
     let (_guard, server, mut conn) = connect_with_others();
     conn.cmd("RL.THROTTLE t 4 1 1h 5");
     conn.cmd("RL.WINDOW w 5 1h 5");
