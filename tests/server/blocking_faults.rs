@@ -315,10 +315,9 @@ fn in_functions_block_is_ignored() {
 
 #[test]
 fn where_another_module_calls_block_is_ignored() {
-    let library = library("caller", include_str!("../support/src/caller.c"));
-    let server = Server::builder().config(format!("loadmodule {library:?}")).start();
+    let server = Server::builder().config(format!("loadmodule {} call", test_module())).start();
     block_is_ignored(&server, |conn, line| {
-        let mut words = vec![b"CALLER.CALL".to_vec()];
+        let mut words = vec![b"TESTS.CALL".to_vec()];
         words.extend(line.words());
         conn.cmd(words)
     });
@@ -327,9 +326,9 @@ fn where_another_module_calls_block_is_ignored() {
 /// The module's state belongs to the thread that holds the server's lock, not to one thread.
 #[test]
 fn another_module_may_call_from_its_own_thread() {
-    let library = library("caller", include_str!("../support/src/caller.c"));
-    let (server, mut conn) = Server::builder().config(format!("loadmodule {library:?}")).connect();
-    let mut in_thread = |line: &str| conn.cmd(format!("CALLER.THREAD {line}"));
+    let load = format!("loadmodule {} call", test_module());
+    let (server, mut conn) = Server::builder().config(load).connect();
+    let mut in_thread = |line: &str| conn.cmd(format!("TESTS.THREAD {line}"));
     for call in ["RL.THROTTLE t 0 1 60", "RL.WINDOW w 1 1d 1 FIXED TZ Asia/Shanghai"] {
         assert_eq!([0, 1].map(|_| limited(&in_thread(call))), [0, 1], "{call}");
     }

@@ -7,11 +7,6 @@ fn cell() -> (Server, Conn) {
     Server::builder().module_args(["cl-throttle", "yes"]).with_held_clock()
 }
 
-/// A module that has a command CL.THROTTLE of its own.
-fn other_module() -> String {
-    library("cell", include_str!("../support/src/cell.c")).into_os_string().into_string().unwrap()
-}
-
 #[test]
 fn it_is_unknown_unless_the_setting_says_so() {
     for words in [&[][..], &["cl-throttle", "no"]] {
@@ -108,7 +103,7 @@ fn lower_case_in_scripts_and_an_empty_key_work() {
 fn a_name_that_another_module_has_is_logged_and_left_out() {
     let (server, mut conn) = Server::builder()
         .module(false)
-        .config(format!("loadmodule {:?}", other_module()))
+        .config(format!("loadmodule {} take cl.throttle", test_module()))
         .config(format!("loadmodule {:?} cl-throttle yes", module_path()))
         .connect();
     assert_eq!(conn.text("CL.THROTTLE k 15 30 60"), "another module");
@@ -123,7 +118,7 @@ fn a_name_that_another_module_has_is_logged_and_left_out() {
     // Without the setting there is nothing to say.
     let server = Server::builder()
         .module(false)
-        .config(format!("loadmodule {:?}", other_module()))
+        .config(format!("loadmodule {} take cl.throttle", test_module()))
         .config(format!("loadmodule {:?}", module_path()))
         .start();
     assert_eq!(server.conn().text("CL.THROTTLE k 15 30 60"), "another module");
@@ -138,7 +133,7 @@ fn names(conn: &mut Conn) -> Vec<String> {
 
 #[test]
 fn every_command_whose_name_is_taken_is_left_out_and_the_others_are_there() {
-    let (path, other) = (module_path(), other_module());
+    let (path, other) = (module_path(), test_module());
     if Version::under_test().lacks("COMMAND LIST", (7, 0)) {
         return;
     }
@@ -147,7 +142,7 @@ fn every_command_whose_name_is_taken_is_left_out_and_the_others_are_there() {
     let (server, mut conn) = Server::builder().module(false).connect();
     let one = vec!["rl.throttle".to_string()];
     for taken in [&one, &all] {
-        let load = ["MODULE", "LOAD", &other].map(String::from);
+        let load = ["MODULE", "LOAD", &other, "take"].map(String::from);
         assert_eq!(conn.text([&load[..], taken].concat()), "OK");
         for _ in 0..2 {
             assert_eq!(conn.text(["MODULE", "LOAD", &path]), "OK");
@@ -173,7 +168,7 @@ fn every_command_whose_name_is_taken_is_left_out_and_the_others_are_there() {
             }
             assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
         }
-        assert_eq!(conn.text("MODULE UNLOAD cell"), "OK");
+        assert_eq!(conn.text("MODULE UNLOAD tests"), "OK");
     }
     let log = server.log();
     for name in &all {
@@ -193,13 +188,13 @@ fn every_command_whose_name_is_taken_is_left_out_and_the_others_are_there() {
 
 #[test]
 fn the_module_takes_the_name_over_when_the_other_one_is_gone() {
-    let (path, other) = (module_path(), other_module());
+    let path = module_path();
     let (_server, mut conn) = Server::builder().module(false).connect();
-    assert_eq!(conn.text(["MODULE", "LOAD", &other]), "OK");
+    assert_eq!(conn.text(["MODULE", "LOAD", &test_module(), "take", "cl.throttle"]), "OK");
     let words = ["MODULE", "LOAD", &path, "cl-throttle", "yes", "allow-unload", "yes"];
     assert_eq!(conn.text(words), "OK");
     assert_eq!(conn.text("CL.THROTTLE k 15 30 60"), "another module");
-    for line in ["MODULE UNLOAD ratelimit", "MODULE UNLOAD cell"] {
+    for line in ["MODULE UNLOAD ratelimit", "MODULE UNLOAD tests"] {
         assert_eq!(conn.text(line), "OK");
     }
     assert_eq!(conn.text(["MODULE", "LOAD", &path, "cl-throttle", "yes"]), "OK");

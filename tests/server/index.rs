@@ -280,8 +280,7 @@ fn an_index_does_not_follow_a_value_that_another_module_changes_on_its_way() {
         lab.twin("k", "t");
         lab.look("k");
         // It is notified of each event after us, as it subscribes later.
-        let meddler = library("meddler", include_str!("../support/src/meddler.c"));
-        let load = ["MODULE", "LOAD", meddler.to_str().unwrap()].map(String::from);
+        let load = ["MODULE", "LOAD", &test_module(), "meddle"].map(String::from);
         assert_eq!(lab.conn.text([&load[..], &words(command)].concat()), "OK");
         assert_eq!(lab.conn.text("RENAME k a"), "OK");
         lab.check("a");

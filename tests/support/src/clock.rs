@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{library, Builder, Conn, Server};
+use super::library::library;
+use super::{Builder, Conn, Server};
 
 /// The wall clock of one or more servers. It shows real time until it is first set; from then on it
 /// stands still and moves, forward or back, only when a test moves it.

@@ -34,7 +34,7 @@ pub use client::{
 };
 pub use clock::{unix_us, Clock, DOCS_US, START_US};
 pub use cluster::{ask, connect, Cluster};
-pub use library::library;
+pub use library::test_module;
 pub use machine::{assert_median_ms, assert_of_least, assert_takes, unless_stalled, Machine};
 pub use paths::{file, root, target_dir};
 pub use program::{

@@ -8,8 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::target_dir;
 
+/// The path of a module for tests; module.c says what its load arguments make it do.
+pub fn test_module() -> String {
+    let library = library("module", include_str!("module.c"));
+    library.into_os_string().into_string().expect("a path of plain text")
+}
+
 /// The shared library made of a piece of C, built at its first use.
-pub fn library(name: &str, source: &str) -> PathBuf {
+pub(super) fn library(name: &str, source: &str) -> PathBuf {
     let mut hash = DefaultHasher::new();
     source.hash(&mut hash);
     let dir = target_dir().join("tmp");

@@ -96,11 +96,8 @@ impl Version {
 
     /// The release of the server that tests run on, before one is started.
     pub fn under_test() -> Version {
-        Version::of(&server_binary())
-    }
-
-    fn of(binary: &Path) -> Version {
-        let output = Command::new(binary).arg("--version").output();
+        let binary = server_binary();
+        let output = Command::new(&binary).arg("--version").output();
         let output = output.unwrap_or_else(|error| panic!("cannot run {binary:?}: {error}"));
         // "Redis server v=7.0.15 sha=..." or "Valkey server v=8.1.1 sha=...".
         let line = String::from_utf8_lossy(&output.stdout);
@@ -118,10 +115,8 @@ pub struct Builder {
     module: bool,
     module_args: Vec<String>,
     config: Vec<String>,
-    args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     tool: Vec<OsString>,
-    binary: PathBuf,
     dir: Option<PathBuf>,
     own_clock: bool,
     clock: Option<Arc<Clock>>,
@@ -147,12 +142,6 @@ impl Builder {
         self
     }
 
-    /// Arguments of the server: `["--maxmemory", "1mb"]`.
-    pub fn args<S: Into<OsString>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
-        self.args.extend(args.into_iter().map(Into::into));
-        self
-    }
-
     /// A variable of the server's environment.
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
@@ -163,12 +152,6 @@ impl Builder {
     /// with SHUTDOWN, so that the program can report.
     pub fn tool<S: Into<OsString>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
         self.tool.extend(words.into_iter().map(Into::into));
-        self
-    }
-
-    /// Another server than `REDIS_SERVER`.
-    pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
-        self.binary = path.into();
         self
     }
 
@@ -228,7 +211,7 @@ impl Builder {
     /// Starts the server and waits until it answers.
     #[track_caller]
     pub fn start(mut self) -> Server {
-        let version = Version::of(&self.binary);
+        let version = Version::under_test();
         let owns_dir = self.dir.is_none();
         let dir = self.dir.take().unwrap_or_else(temporary_dir).canonicalize().unwrap();
         if self.own_clock {
@@ -285,10 +268,8 @@ impl Server {
             module: true,
             module_args: Vec::new(),
             config: Vec::new(),
-            args: Vec::new(),
             env: Vec::new(),
             tool: Vec::new(),
-            binary: server_binary(),
             dir: None,
             own_clock: false,
             clock: None,
@@ -525,10 +506,10 @@ impl Server {
         let log = log.expect("open the server's log");
         let logged = log.metadata().unwrap().len() as usize;
         let mut words = self.builder.tool.clone();
-        words.push(self.builder.binary.clone().into());
+        words.push(server_binary().into());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
-        command.arg(self.dir.join("server.conf")).args(&self.builder.args);
+        command.arg(self.dir.join("server.conf"));
         command.stdin(process::Stdio::null()).stderr(log.try_clone().unwrap()).stdout(log);
         if let Some(clock) = &self.clock {
             command.envs(clock.env());
