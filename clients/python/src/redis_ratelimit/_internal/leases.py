@@ -42,6 +42,7 @@ from math import ceil, exp
 from threading import Lock
 from typing import Any, NamedTuple, Union
 
+from .options import option_words
 from .parameters import (
     Duration,
     Key,
@@ -468,16 +469,11 @@ class Leases:
         if isinstance(item, Batch):
             assert item.id is not None
             return ("RL.APPLY", self.key, item.id, item.spent) if item.spent else ("RL.RELEASE", self.key, item.id)
-        limit = limit_words(self.window, Window)
-        options: tuple[Word, ...] = self.window.options() if isinstance(self.window, Window) else ()
+        words = (self.key, *limit_words(self.window, Window), item.quantity)
         if isinstance(item, ForcedCount):
-            return "RL.WINDOW", self.key, *limit, item.quantity, *options, "FORCE", "MS"
-        if self.leave:
-            options += "LEAVE", self.leave
-        options += "LEASE", self.lease_ms, "ID", item.id
-        if not item.exactly:
-            options += ("ATMOST",)
-        return "RL.ACQUIRE", self.key, *limit, item.quantity, *options, "COUNTLAPSED", "MS"
+            return ("RL.WINDOW", *words, *option_words(self.window, force=True), "MS")
+        options = option_words(self.window, leave=self.leave, lease=self.lease_ms, id=item.id, atmost=not item.exactly)
+        return ("RL.ACQUIRE", *words, *options, "COUNTLAPSED", "MS")
 
     def _end_round(self) -> None:
         # A take that still waits now finds what it needs, or will not get it.
