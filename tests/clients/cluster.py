@@ -1,6 +1,7 @@
 """Finds the node of each key with the cluster clients of redis-py: cluster.py PORT."""
 
 import asyncio
+import inspect
 import sys
 
 import redis
@@ -8,20 +9,6 @@ import redis.asyncio
 
 port = int(sys.argv[1])
 USERS = 50
-
-
-def single(client):
-    for user in range(USERS):
-        for limited in 0, 0, 1:
-            yield limited, ("RL.WINDOW", f"{client}:{user}", 2, "1h")
-
-
-def several(client):
-    """Two limits of one slot: limited, the words, and one of the keys."""
-    for user in range(USERS):
-        keys = f"{{{client}:{user}}}:all:rate", f"{{{client}:{user}}}:all:jobs"
-        for limited in 0, 0, 1:
-            yield limited, ("RL.ALL", 2, *keys, "WINDOW", 2, "1h", "ACQUIRE", 9, 0), keys[0]
 
 
 CROSS_SLOT = "RL.ALL", 2, "foo", "bar", "WINDOW", 2, "1h", "WINDOW", 2, "1h"
@@ -43,44 +30,45 @@ def grown(before, after):
     return tuple(later - earlier for earlier, later in zip(before, after))
 
 
-with redis.RedisCluster(host="127.0.0.1", port=port) as r:
-    nodes = r.get_primaries()
-    for limited, words in single("plain"):
-        assert r.execute_command(*words)[0] == limited, words
+async def check(r, nodes, name):
+    async def ask(*words, **options):
+        answer = r.execute_command(*words, **options)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def ask_for_several(tag, *, is_told):
+        """Two limits of one slot."""
+        keys = f"{{{tag}}}:rate", f"{{{tag}}}:jobs"
+        node = {"target_nodes": r.get_node_from_key(keys[0])} if is_told else {}
+        for limited in 0, 0, 1:
+            assert (await ask("RL.ALL", 2, *keys, "WINDOW", 2, "1h", "ACQUIRE", 9, 0, **node))[0] == limited, keys
+
+    users = [f"{name}:{user}" for user in range(USERS)]
+    for user in users:
+        for limited in 0, 0, 1:
+            assert (await ask("RL.WINDOW", user, 2, "1h"))[0] == limited, user
     # It asks a node for the keys of each call, and so finds the right one.
     before = counted(nodes)
-    for limited, words, _ in several("plain"):
-        assert r.execute_command(*words)[0] == limited, words
+    for user in users:
+        await ask_for_several(user, is_told=False)
     moved, asked = grown(before, counted(nodes))
     assert moved == 0 and asked >= 3 * USERS, (moved, asked)
     # Told the node, it does not ask.
     before = counted(nodes)
-    for limited, words, key in several("told"):
-        assert r.execute_command(*words, target_nodes=r.get_node_from_key(key))[0] == limited, words
+    for user in users:
+        await ask_for_several(f"{user}:told", is_told=True)
     assert grown(before, counted(nodes)) == (0, 0)
     try:
-        raise AssertionError(r.execute_command(*CROSS_SLOT))
+        raise AssertionError(await ask(*CROSS_SLOT))
     except redis.exceptions.RedisClusterException as error:
         assert "same key slot" in str(error), error
 
 
 async def main():
-    async with redis.asyncio.RedisCluster(host="127.0.0.1", port=port) as r:
-        for limited, words in single("asyncio"):
-            assert (await r.execute_command(*words))[0] == limited, words
-        before = counted(nodes)
-        for limited, words, _ in several("asyncio"):
-            assert (await r.execute_command(*words))[0] == limited, words
-        moved, asked = grown(before, counted(nodes))
-        assert moved == 0 and asked >= 3 * USERS, (moved, asked)
-        before = counted(nodes)
-        for limited, words, key in several("asyncio told"):
-            assert (await r.execute_command(*words, target_nodes=r.get_node_from_key(key)))[0] == limited, words
-        assert grown(before, counted(nodes)) == (0, 0)
-        try:
-            raise AssertionError(await r.execute_command(*CROSS_SLOT))
-        except redis.exceptions.RedisClusterException as error:
-            assert "same key slot" in str(error), error
+    with redis.RedisCluster(host="127.0.0.1", port=port) as plain:
+        nodes = plain.get_primaries()
+        await check(plain, nodes, "plain")
+    async with redis.asyncio.RedisCluster(host="127.0.0.1", port=port) as soon:
+        await check(soon, nodes, "asyncio")
 
 
 asyncio.run(main())
