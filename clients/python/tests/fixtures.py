@@ -1,4 +1,4 @@
-"""The tables of clients/spec, which test all clients, in the terms of this client."""
+"""The tables of clients/spec, which test all clients, and tools to run their cases with this client."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ CASES: list[dict[str, Any]] = [
     case for name in ("cases.json", "insight.json") for case in json.loads((FOLDER / name).read_text("utf-8"))
 ]
 HEADERS: list[dict[str, Any]] = json.loads((FOLDER / "headers.json").read_text("utf-8"))
-#: Several limits that are reserved, and settled as one.
+#: Calls with several limits, and how their reservations are settled as one.
 SEVERAL: list[dict[str, Any]] = json.loads((FOLDER / "several.json").read_text("utf-8"))
 #: Wrong arguments: "type" is a TypeError, "value" a ValueError.
 MISTAKES: list[dict[str, Any]] = json.loads((FOLDER / "mistakes.json").read_text("utf-8"))
 SPOKEN: list[dict[str, Any]] = json.loads((FOLDER / "spoken.json").read_text("utf-8"))
 #: Several limits that were asked for one request, and the headers of its response.
 HTTP: list[dict[str, Any]] = json.loads((FOLDER / "http.json").read_text("utf-8"))
-#: The numbers of what all clients do, each with its unit.
+#: The numbers that all clients share. Their names have the units.
 NUMBERS: dict[str, Any] = json.loads((FOLDER / "numbers.json").read_text("utf-8"))
 #: Events of leases, and the commands that they send.
 LEASES: list[dict[str, Any]] = json.loads((FOLDER / "leases.json").read_text("utf-8"))
@@ -50,14 +50,14 @@ def limit(case: Any) -> Any:
 
 
 def reply(fields: dict[str, Any]) -> Reply:
-    """The reply that a case describes."""
+    """Returns the reply that a case describes."""
     if "answers" in fields:
         return AllReply(**{**fields, "answers": tuple(map(reply, fields["answers"]))})
     return Reply(**fields)
 
 
 def as_list(value: str) -> list[Any]:
-    """Parses a structured field with a parser that is not ours."""
+    """Parses a structured field with an independent parser."""
     import http_sf  # Not there with older versions of client libraries.
 
     return cast("list[Any]", http_sf.parse(value.encode("ascii"), tltype="list"))
@@ -107,7 +107,7 @@ def differences(found: Any, expected: Any) -> list[str]:
 
 
 def make(library: str, folder: str = "", *, cluster: bool = False, **settings: Any) -> Any:
-    """A client. `folder` is "" or ".asyncio"."""
+    """Returns a client. `folder` is "" or ".asyncio"."""
     name = {"redis": "Redis", "valkey": "Valkey"}[library] + ("Cluster" if cluster else "")
     return getattr(import_module(library + folder), name)(**settings)
 
@@ -131,7 +131,7 @@ async def close(limiter: Any) -> None:
 
 
 class Recorder:
-    """Stands for a server: records the commands that are sent, and returns its replies in turn."""
+    """Replaces a server: records the commands that are sent, and returns its replies in turn."""
 
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
@@ -151,7 +151,7 @@ class Recorder:
             sent.append(" ".join(words))
         releases = [words for words in sent if words.startswith("RL.RELEASE ")]
         if releases and {words.split()[-1] for words in releases} <= self.made:
-            # In the background, after the reply was lost.
+            # The limiter releases what was lost in the background.
             self.released += releases
             many = ["OK", *["QUEUED"] * len(releases), [1] * len(releases)]
             self.replies[:0] = many if len(sent) > 1 else [1]
@@ -166,7 +166,7 @@ class Recorder:
         return reply
 
     def client(self, library: str = LIBRARIES[0]) -> Any:
-        """A client whose connections are this recorder."""
+        """Returns a client whose connections are this recorder."""
         return make(
             library, connection_pool=import_module(library).ConnectionPool(connection_class=self.connection_class())
         )
@@ -232,7 +232,7 @@ class AsyncRecorder(Recorder):
 
 @asynccontextmanager
 async def entered(handle: Any) -> AsyncIterator[Any]:
-    """A reservation of either kind. The block of a synchronous one runs in a thread."""
+    """Enters a reservation of either kind. The methods of a synchronous one run in a thread."""
     if hasattr(handle, "__aenter__"):
         async with handle:
             yield handle
@@ -247,7 +247,7 @@ async def entered(handle: Any) -> AsyncIterator[Any]:
 
 
 class Awaited:
-    """Something synchronous whose methods run in threads and can be awaited, so that one test is for both kinds."""
+    """Makes the methods of a synchronous limiter awaitable, so that one test is for both kinds. They run in threads."""
 
     def __init__(self, limiter: Any) -> None:
         self.limiter = limiter
@@ -264,7 +264,8 @@ class Awaited:
 def settled(
     replies: list[Any], *limits: Any, work: Any = lambda job: None, unreachable: Any = "raise", **options: Any
 ) -> list[str]:
-    """Returns what a block sends after it has reserved, and how it ends. Both limiters must do the same."""
+    """Returns the commands that a block sends after it has reserved, and how it ends. Asserts that both limiters do the
+    same."""
     outcomes: list[list[str]] = []
     for kind in Recorder, AsyncRecorder:
         recorder = kind(*replies)

@@ -1,5 +1,5 @@
-"""Replaces conftest.py in the tests of `limits`: their servers are those of RATELIMIT_PORT and
-RATELIMIT_CLUSTER_PORT, and their storages for Redis are ours. The tests themselves are those of the release."""
+"""Replaces conftest.py in the tests of `limits`: they use the servers of RATELIMIT_PORT and RATELIMIT_CLUSTER_PORT, and our
+storages instead of those for Redis. The tests themselves are unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PORTS = {"": int(os.environ["RATELIMIT_PORT"]), "+cluster": int(os.environ["RATE
 
 
 def here(uri: str) -> str:
-    """The URI of our server of the same kind."""
+    """Returns the URI of our storage on the server of the same kind."""
     return re.sub(r"(async\+)?(redis|valkey)(\+cluster)?://.*", _ours, uri)
 
 
@@ -50,7 +50,7 @@ for name in "RedisStorage", "RedisClusterStorage":
 
 
 def flushed(make: Callable[[], Any]) -> Any:
-    """Returns a fixture: a client of a server without keys."""
+    """Returns a fixture: a client of a server whose keys were deleted."""
 
     @pytest.fixture
     def client() -> Iterator[Any]:

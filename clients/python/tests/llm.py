@@ -1,4 +1,4 @@
-"""A provider of language models that answers as it is asked to, and the proxy of LiteLLM in front of it."""
+"""A provider of language models whose answers a test chooses, and the proxy of LiteLLM in front of it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from typing import Any
 from .servers import free_port
 
 SOURCE = Path(__file__).parents[1] / "src"
-#: Seconds for what takes some on a machine that has nothing else to do.
+#: The longest wait, in seconds, for something that takes some seconds on an idle machine.
 PATIENCE = 180
-#: LiteLLM refuses to start without.
+#: LiteLLM does not start without one.
 MASTER_KEY = "sk-" + "0123456789abcdef" * 3
-#: Custom authentication: a key is what LiteLLM is to know of it.
+#: Custom authentication: a key has the fields that LiteLLM knows about its owner.
 AUTH = """
 import base64, json
 from litellm.proxy._types import UserAPIKeyAuth
@@ -36,7 +36,7 @@ async def auth(request, api_key):
 
 
 def _text(body: dict[str, Any]) -> str:
-    """The last text of a request."""
+    """Returns the last text of a request."""
     found: Any = body.get("messages") or body.get("input") or body.get("prompt")
     while not isinstance(found, str):
         found = found[-1] if isinstance(found, list) else found.get("content") or found.get("text")
@@ -146,8 +146,8 @@ class Responses:
 
 
 class Provider:
-    """Speaks the protocol of OpenAI. The text of a message is JSON: how many words to answer, how long to pause before each,
-    with which status to fail, and how often."""
+    """A server with the API of OpenAI. The text of a message is JSON and says what to answer: the number of words, the pause
+    before each, a status to fail with, and how often to fail."""
 
     def __init__(self) -> None:
         provider = self
@@ -244,7 +244,7 @@ class Provider:
 
 
 class Answer:
-    """What the proxy answered."""
+    """An answer of the proxy."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self.status = response.status
@@ -256,7 +256,7 @@ class Answer:
 
 
 def key(**fields: Any) -> str:
-    """A key whose owner LiteLLM knows by these fields."""
+    """Returns a key with these fields."""
     return base64.urlsafe_b64encode(json.dumps(fields, sort_keys=True).encode()).decode()
 
 
@@ -307,7 +307,7 @@ class Gateway:
 
     @contextmanager
     def sent(self, method: str, path: str, body: Any = None, key: str = "") -> Any:
-        """The response to a request, which is hung up when the block ends."""
+        """Sends a request. The connection is closed when the block ends."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
         try:
@@ -323,7 +323,7 @@ class Gateway:
     def chat(
         self, owner: str, model: str = "fake", most: int | None = 50, stream: bool = False, **order: Any
     ) -> Answer:
-        """A call of a model. `order` says what the provider answers."""
+        """Calls a model. `order` says what the provider answers."""
         return self.ask("POST", "/v1/chat/completions", chat(model, most, stream, **order), owner)
 
     def kill(self) -> None:
@@ -340,7 +340,7 @@ class Gateway:
 
 
 def chat(model: str = "fake", most: int | None = 50, stream: bool = False, **order: Any) -> dict[str, Any]:
-    """The body of a call of a model."""
+    """Returns the body of a call of a model."""
     body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": json.dumps(order)}]}
     if most is not None:
         body["max_tokens"] = most

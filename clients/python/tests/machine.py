@@ -1,4 +1,4 @@
-"""Repeats tests that failed while the machine stood still. Then a server may answer nothing for longer than a deadline."""
+"""Repeats tests that failed while the machine stood still, because then no server answers within a short deadline."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 
 #: If a thread wakes up this late, the machine stood still.
 STOP_SECONDS = 0.05
-#: The most tries of a test, and of all tests of a run after their first. A race that fails now and then is not the machine.
+#: The most tries of a test, and the most retries in a run. Tests that fail more often have another cause.
 TRIES = 5
 MOST_RETRIES = 12
 
-#: Prints how late it wakes up, if that is late. A separate process, because the threads of a test may hold up others.
+#: Prints how late it wakes up, if it is late. It is a separate process, because the threads of a test may delay others.
 _SLEEPER = f"""
 import time
 woken = time.monotonic()
@@ -56,7 +56,7 @@ _retries = 0
 
 
 def unless_stopped(test: Callable[..., None], *arguments: Any) -> None:
-    """Runs a test, and again if it failed while the machine stood still, unless too many tests did."""
+    """Runs a test. Repeats it if it failed while the machine stood still, unless too many tests were repeated."""
     global _retries
     _sleeper().longest()
     for _ in range(TRIES - 1):

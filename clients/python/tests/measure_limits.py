@@ -1,4 +1,4 @@
-"""What a decision of `limits` costs on its own storage for Redis and on ours: decisions a second of one thread, and the
+"""Measures decisions of `limits` on its own storage for Redis and on ours: how many one thread makes in a second, and the
 server's CPU time for each.
 
     make bench-adapters
@@ -30,7 +30,7 @@ from .servers import Server
 ROUNDS = int(os.environ.get("ROUNDS", "11"))
 HITS = int(os.environ.get("HITS", "2000"))
 USERS = 50
-#: The most that the server's CPU time may be, as a part of that of the package's own storage.
+#: The goals: the server's CPU time as a part of that with the package's own storage.
 GOALS = {"moving window": 0.8, "fixed window": 1.1}
 
 
@@ -50,7 +50,7 @@ ROWS = [
 
 
 class Cost(NamedTuple):
-    """Of one decision."""
+    """The costs of one decision."""
 
     a_second: float
     cpu_us: float
@@ -88,7 +88,7 @@ def rows(port: int) -> list[tuple[Row, Cost, Cost]]:
         for at in range(ROUNDS + 1):
             for limiter, of in zip(limiters, costs):
                 cost = measure(limiter, row.item, client)
-                # The first connects and loads scripts.
+                # The first round connects and loads scripts.
                 if at:
                     of.append(cost)
         for limiter in limiters:
@@ -113,7 +113,7 @@ def table(found: list[tuple[Row, Cost, Cost]]) -> list[str]:
 
 
 def missed(found: list[tuple[Row, Cost, Cost]]) -> list[str]:
-    """The goals that were not reached. They are for those who work on the storage, so the page does not tell of them."""
+    """Returns the goals that were missed, for people who work on the storage. The page leaves them out."""
     return [
         f"MISSED: {row.strategy}, {row.what} costs more than {GOALS[row.strategy]} of the other storage"
         for row, theirs, ours in found

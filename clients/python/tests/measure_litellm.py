@@ -1,5 +1,5 @@
-"""The limiter of LiteLLM's proxy and redis_ratelimit.litellm under the same load, on two proxies that share a server: what
-is spent over a budget, what stays taken, what denied calls cost, and what a call costs the server and the caller.
+"""Compares the limiter of LiteLLM's proxy with redis_ratelimit.litellm, on two proxies that share a server: what is spent
+over a budget, what is never given back, what denied calls cost, and what a call costs the server and the caller.
 
     make bench-litellm      # RUNS=10 with random kills, SEED=1
 
@@ -35,20 +35,20 @@ RUNS = int(os.environ.get("RUNS", "10"))
 SEED = int(os.environ.get("SEED", "1"))
 #: Calls whose time is measured, with each limiter.
 CALLS = int(os.environ.get("CALLS", "300"))
-#: Calls at the same time, how many of them the budget admits, and how often one that is not answered asks again.
+#: The number of calls at the same time, of those that the budget admits, and of the tries of each.
 CLIENTS, ADMITTED, TRIES = 200, 40, 5
 MOST = 100
-#: Until everything is settled that LiteLLM does behind an answer. Leases end when the clock is moved.
+#: The time after which LiteLLM has done its work in the background. Leases end when the clock is moved.
 SETTLING_SECONDS = 10
-#: How long a proxy may take to report a call that has ended: it waits five seconds for what LiteLLM accounts for a call that
-#: was cancelled, and the server may be away.
+#: The longest that a proxy takes to report a call that has ended: LiteLLM reports a cancelled call after five seconds, and
+#: the server may be away.
 REPORTING_SECONDS = 15
 TEN_MINUTES = 600
 #: A limit that denies nothing.
 HUGE = 1_000_000_000
 #: The units of the limits, and what follows their number.
 UNITS = ("tokens", "/1h"), ("requests", "/1h"), ("calls", "")
-#: The budgets are for an hour, so that they hold after ten minutes what they held before.
+#: The budgets are for an hour, so that nothing leaves them within ten minutes.
 WINDOW = {"LITELLM_RATE_LIMIT_WINDOW_SIZE": "3600"}
 ROUNDS = 10
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -92,22 +92,22 @@ def prompt_tokens(messages: list[Any]) -> int:
     return int(litellm.token_counter(model="fake", messages=messages))
 
 
-#: With it a prompt has about as many tokens as a quarter of its characters, which is what LiteLLM's own limiter reserves.
+#: A text with about four characters per token, because LiteLLM's own limiter reserves a quarter of the characters.
 PROSE = "Everybody understands international communication immediately. " * 2
 
 
 class Limiter:
-    """A limiter under test: the configuration of its proxies, and what it holds of a limit for a key."""
+    """A limiter under test: the configuration of its proxies, and how its state is read."""
 
     name = "no limiter"
     config = BASE + NONE
 
     def owner(self, name: str, **limits: int) -> str:
-        """A key of LiteLLM with these limits."""
+        """Returns a key of LiteLLM with these limits."""
         return key(key_alias=name)
 
     def taken(self, server: Server, unit: str) -> int:
-        """What is taken of a limit, whether it is reserved or counted. The database has the limits of one key."""
+        """Returns how much of a limit is reserved or counted. The database has the limits of one key."""
         raise NotImplementedError
 
 
@@ -147,18 +147,18 @@ class Ours(Limiter):
 
 @dataclass
 class Call:
-    """A call of a client. It hangs up when it has this many words."""
+    """A call of a client, which may hang up after some words."""
 
     number: int
     words: int
     stream: bool = False
     hangs_up_after: int | None = None
     pause: float = 0.0
-    #: answered, cancelled, denied, failed, or cut: by the death of a proxy or an error in the middle.
+    #: answered, cancelled, denied, failed, or cut: ended early because a proxy died or an error occurred.
     outcome: str = "failed"
     attempt: int = 0
     denials: int = 0
-    #: Which proxy was asked, and when the call ended.
+    #: The proxy that was asked last, and when the call ended.
     pid: int = 0
     ended: float = 0.0
 
@@ -194,7 +194,7 @@ class Call:
                     self.outcome = "answered"
 
     def run(self, gateways: list[Gateway], owner: str, generator: random.Random) -> None:
-        """Asks until it is answered, at one proxy after the other."""
+        """Asks the proxies in turn until one answers."""
         for self.attempt in range(TRIES):
             try:
                 self.ask(gateways[(self.number + self.attempt) % len(gateways)], owner)
@@ -208,20 +208,20 @@ class Call:
 
 @dataclass
 class Found:
-    """What a load left behind, or several together."""
+    """The result of a load, or of several together."""
 
     runs: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
-    #: Tokens that the budget has, and that were spent over it although no answer was longer than its estimate.
+    #: The tokens of the budget, and those that were spent beyond it by answers within their estimates.
     budget: int = 0
     over: int = 0
-    #: Tokens and places that stay taken ten minutes later although nobody used them.
+    #: Tokens and places that are still taken after ten minutes although nobody used them.
     leaked: int = 0
     places: int = 0
-    #: Tokens of calls that had ended, but were not counted: because their proxy was killed before it reported them, or not.
+    #: Tokens of ended calls that were not counted: because their proxy was killed first, or for another reason.
     unreported: int = 0
     uncounted: int = 0
-    #: Requests that were counted though they were denied, and how many denials there were.
+    #: Requests that were counted although they were denied, and the number of denials.
     charged: int = 0
     denials: int = 0
 
@@ -232,7 +232,7 @@ class Found:
 
 
 def load(generator: random.Random, run: int, mixed: bool) -> list[Call]:
-    """The calls of a load. If it is mixed, a third hangs up and some answers are longer than they may be."""
+    """Returns the calls of a load. If it is mixed, a third hangs up, and some answers exceed their maximum."""
     calls = []
     for at in range(CLIENTS):
         number = 1000 * run + at
@@ -280,7 +280,7 @@ def measure_load(
             event()
     for thread in threads:
         thread.join()
-    # What was spent is settled in the background.
+    # Proxies settle in the background.
     time.sleep(SETTLING_SECONDS)
     clock.move_forward(TEN_MINUTES)
     found = Found(1, Counter(call.outcome for call in calls), budget, denials=sum(call.denials for call in calls))
@@ -304,16 +304,16 @@ def measure_load(
 
 
 def cpu_seconds(pid: int) -> float:
-    """The CPU time of a process and its children."""
+    """Returns the CPU time of a process and its children."""
     return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15])) / TICKS
 
 
 @dataclass
 class Costs:
-    """Of one call."""
+    """The costs of one call."""
 
     commands: float
-    #: How often the server read from a connection: once for each round trip.
+    #: The number of times that the server read from a connection, which is that of round trips.
     reads: float
     server_us: float
     proxy_ms: float
@@ -324,7 +324,7 @@ class Costs:
 
 
 class Meter:
-    """Measures calls of one proxy, that come one after the other."""
+    """Measures calls of one proxy, one after the other."""
 
     def __init__(self, server: Server | None, gateway: Gateway, owner: str) -> None:
         self.gateway, self.owner = gateway, owner
@@ -354,11 +354,11 @@ class Meter:
             call.ask(self.gateway, self.owner)
             self.milliseconds.append(1000 * (time.perf_counter() - began))
             assert call.outcome == "answered", call
-            # What a call used is counted behind its answer.
+            # The proxy counts what a call used after it has answered.
             time.sleep(0.02)
         for name, value in self._counts().items():
             self.totals[name] += value - before[name]  # type: ignore[assignment]
-        # The question itself.
+        # INFO itself.
         self.totals["commands"] -= 1
         self.totals["reads"] -= 1
 
@@ -372,7 +372,7 @@ class Meter:
 def proxies(limiter: Limiter, port: int, provider: Billing, count: int) -> Iterator[list[Gateway]]:
     config = limiter.config.format(url=provider.url, port=port)
     with ExitStack() as stack:
-        # All start at the same time, as each takes long.
+        # All start at the same time, because each takes long.
         started = [stack.enter_context(Gateway(config, wait=False)) for _ in range(count)]
         for each in started:
             each._wait()
@@ -380,14 +380,14 @@ def proxies(limiter: Limiter, port: int, provider: Billing, count: int) -> Itera
 
 
 def measure_loads(limiter: Limiter, provider: Billing) -> list[Found]:
-    """What all calls at once leave behind, and what the runs with faults do, together."""
+    """Returns the result of the load without faults, and the sum of those with faults."""
     durable = "--appendonly", "yes", "--appendfsync", "always"
     with Clock(behind_seconds=(RUNS + 1) * TEN_MINUTES) as clock, Server(*durable) as server:
         with proxies(limiter, server.port, provider, 2) as gateways:
             at_once = measure_load(limiter, server, provider, gateways, clock, 0, False)
             print(f"{limiter.name}, at once: {at_once}", flush=True)
             faults = Found()
-            # Ctrl-C ends the runs, and what was found until then is written.
+            # After Ctrl-C the results so far are written.
             with suppress(KeyboardInterrupt):
                 for run in range(1, RUNS + 1):
                     found = measure_load(limiter, server, provider, gateways, clock, run, True)
@@ -397,7 +397,7 @@ def measure_loads(limiter: Limiter, provider: Billing) -> list[Found]:
 
 
 def measure_costs(provider: Billing) -> list[tuple[str, int, Costs]]:
-    """The costs of a call by limiter and number of limits. All are asked in turn, so that a busy machine is so for all."""
+    """Returns the costs of a call by limiter and number of limits. They take turns, so that other work slows all of them."""
     few, nine, many = ({"plan": plan} for plan in ("few", "nine", "many"))
     limits = [
         f"name: {unit}, per: key, {unit}: {HUGE}{each}, only: {{{{key.plan: [few, many]}}}}" for unit, each in UNITS

@@ -1,7 +1,6 @@
 """A master and its replica behind one address, which moves when the replica takes over.
 
-Replication can be interrupted, so that the death of the master loses something. The append-only files of both show how
-much.
+A test can interrupt replication and kill the master. The append-only files of both show what was lost.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import NamedTuple
 
 from .servers import Proxy, Server, until
 
-#: Commands that each file has for itself.
+#: Commands that a server writes into its file on its own.
 OWN = b"SELECT", b"PING"
-#: The number of the last commands of the replica that are looked for in the file of the master.
+#: How many of the last commands of the replica are searched for in the file of the master.
 KNOWN_BY = 20
 
 
@@ -44,15 +43,15 @@ class Way:
         assert self._control.recv(64)
 
     def lead_to(self, port: int) -> None:
-        """Closes the connections, and leads to another port."""
+        """Closes the connections, and forwards new ones to another port."""
         self._tell(f"to {port}")
 
     def drop(self) -> None:
-        """Drops everything that follows."""
+        """Drops all data from now on."""
         self._tell("drop")
 
     def close(self) -> None:
-        # Not by hanging up, as whoever was forked since then holds this end as well.
+        # Closing this end would not stop it, because processes that were forked since then have it open too.
         os.kill(self._process, signal.SIGKILL)
         os.waitpid(self._process, 0)
         self._control.close()
@@ -69,16 +68,16 @@ def _serve(proxy: Proxy, control: socket.socket) -> None:
 
 
 class Loss(NamedTuple):
-    """What a master carried out and its replica never had."""
+    """What a master executed and its replica never received."""
 
     commands: int
-    #: What was reserved by them: the replica gives it away once more.
+    #: The quantity that these commands reserved. The replica grants it again.
     units: int
 
 
 class Pair:
     def __init__(self) -> None:
-        # Rewritten by nobody, and all of it in commands.
+        # The files are never rewritten, and have only commands.
         files = ["--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0"]
         files += ["--aof-use-rdb-preamble", "no"]
         self.master = Server(*files)
@@ -93,7 +92,7 @@ class Pair:
         until(lambda: "aof_rewrite_in_progress:0" in self.replica.ask("INFO", "persistence"), "its file")
 
     def fail_over(self) -> None:
-        """The two change their roles. Nothing is lost."""
+        """Swaps the roles of the two. Nothing is lost."""
         answer = self.master.ask("FAILOVER", "TO", "127.0.0.1", self.replica.port, "TIMEOUT", 20_000)
         assert answer == "OK", answer
         until(lambda: "role:master" in self.replica.ask("INFO", "replication"), "a failover")
@@ -101,7 +100,7 @@ class Pair:
         self._address.lead_to(self.master.port)
 
     def lose_the_master(self, lag: Callable[[], None]) -> Loss:
-        """The master is killed, and the replica takes over without what came within the lag."""
+        """Kills the master. The replica takes over without what the master executed during the lag."""
         self._link.drop()
         lag()
         self.master.kill()
@@ -123,7 +122,7 @@ class Pair:
 
 
 def commands(folder: Path) -> list[list[bytes]]:
-    """What a server has written since its file began anew."""
+    """Returns the commands in the file of a server since its last rewrite."""
     parts = sorted(folder.glob("appendonlydir/*.incr.aof"), key=lambda path: int(path.name.split(".")[-3]))
     written = b"".join(path.read_bytes() for path in parts or [folder / "appendonly.aof"])
     return [words for words in _read(written) if words[0].upper() not in OWN]
@@ -149,15 +148,15 @@ def _read(written: bytes) -> Iterator[list[bytes]]:
 
 
 def loss(master: Path, replica: Path) -> Loss:
-    """What is in the file of a master behind the last that its replica has."""
+    """Returns what the file of a master has after the last command that its replica has."""
     there, here = commands(master), commands(replica)
-    # Since it is the master it may have deleted what expired.
+    # As the new master, it may have deleted keys that expired.
     while here and here[-1][0].upper() in (b"DEL", b"UNLINK"):
         here.pop()
     last = here[-KNOWN_BY:]
     ends = [at for at in range(len(there), 0, -1) if there[max(0, at - len(last)) : at] == last]
     if not last:
-        # On a machine that is too busy nothing has arrived yet: all is lost.
+        # On a busy machine nothing may have arrived yet. Then everything is lost.
         ends = [0]
     assert ends, f"the master never wrote {last}, but {there[-KNOWN_BY:]}"
     end = ends[0]
@@ -168,8 +167,8 @@ def loss(master: Path, replica: Path) -> Loss:
 
 
 def _reserved(words: list[bytes]) -> Iterator[tuple[bytes, int]]:
-    """The id and the quantity of each reservation that a command writes: #LENGTH:ID:QUANTITY:... An id may be written more
-    than once, such as by RL.RENEW."""
+    """Yields the id and the quantity of each reservation that a command writes as #LENGTH:ID:QUANTITY:... RL.RENEW writes
+    an id again."""
     if words[0].upper() == b"ZADD":
         for member in words[3::2]:
             if member.startswith(b"#"):

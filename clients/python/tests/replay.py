@@ -1,4 +1,4 @@
-"""Makes recorded calls of a server to the engine in the process, and compares the replies: python -m tests.replay FILE
+"""Repeats recorded calls of a server on the engine in the process, and compares the replies: python -m tests.replay FILE
 
 Each line of the file is a time in Unix microseconds, the words of a call and the server's reply.
 """

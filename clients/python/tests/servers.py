@@ -57,7 +57,7 @@ def until(is_so: Callable[[], Any], what: str) -> None:
 
 
 async def until_soon(is_so: Callable[[], Any], what: str) -> None:
-    """As until(), while the event loop runs."""
+    """Does the same as until(), while the event loop runs."""
     end = time.monotonic() + PATIENCE
     while not await done(is_so()):
         assert time.monotonic() < end, f"waited in vain for {what}"
@@ -169,7 +169,7 @@ class Server:
 
 
 class Clock:
-    """The wall clock of the servers and programs that are started in its block. It runs behind, and can be moved forward.
+    """The wall clock of the servers and programs that are started in its block. It is behind, and can be moved forward.
 
     RATELIMIT_TEST_CLOCK is its file, which tests/support/src/clock.c describes.
     """
@@ -257,7 +257,7 @@ class Proxy:
         self._target = port
         self.delay = delay
         self.drops = False
-        #: Bytes of each reply that pass before the rest is dropped.
+        #: The number of bytes of each reply that are passed on. The rest is dropped.
         self.cut: int | None = None
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port: int = self._listener.getsockname()[1]
@@ -297,7 +297,7 @@ class Proxy:
                     pass
 
     def lead_to(self, port: int, *, hang_up: bool = True) -> None:
-        """Leads new connections to another port. Closes the open ones, unless `hang_up` is false."""
+        """Forwards new connections to another port. Closes the open ones, unless `hang_up` is false."""
         self._target = port
         if not hang_up:
             return

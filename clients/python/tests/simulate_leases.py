@@ -21,8 +21,8 @@ PERIOD = 1.0
 
 
 def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed: int = 1) -> tuple[float, int, float]:
-    """What was spent of what one key admits, in the last load; the most in a period; commands for 100 calls. `loads` are
-    how long, and what part of the limit is asked for then."""
+    """Returns what was spent in the last load, in percent of what one key admits, the most that was spent in a period, and
+    the number of commands for 100 calls. A load is a time in seconds, and the part of the limit that is asked for."""
     chance = random.Random(seed)
     clock = Clock()
     made = processes(clock, limit, PERIOD, lease)
@@ -50,7 +50,7 @@ def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed
             at(moment, "take", 0 if chance.random() < 0.25 else chance.randrange(1, PROCESSES))
         moment = end
     admitted = commands = 0
-    # By then the processes know their demand.
+    # By then the processes have learned their demand.
     counted_from = clock.now + (loads[0][0] if len(loads) > 1 else 1.0)
 
     def spend(index: int, is_counted: bool) -> None:
@@ -107,7 +107,7 @@ LOADS = [[(5.0, 0.8)], [(5.0, 1.0)], [(5.0, 1.5)], [(2.0, 0.1), (2.0, 3.0)]]
 
 
 def main() -> None:
-    """The table of docs/operations.md."""
+    """Prints the rows of the table in docs/operations.md."""
     for limit, lease in (1000, 50), (1000, 200), (20_000, 50):
         found = [simulate(limit, loads, lease) for loads in LOADS]
         shares = " | ".join(f"{share:.1f} %" for share, _, _ in found)

@@ -1,6 +1,6 @@
-"""A process of the proof: spends a limit, and records when.
+"""A process of the proof: spends a limit, and records when it did.
 
-It writes to a file that is mapped into memory, so that nothing is lost when the process is killed.
+The file is mapped into memory, so that nothing is lost when the process is killed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from redis_ratelimit import Busy, Window
 
 from .fixtures import LIBRARIES, close, done, make
 
-#: The readings of the monotonic and of the wall clock in seconds, and what was spent; a quantity of 0 ends the list.
+#: The monotonic and the wall clock in seconds, and the quantity that was spent. A quantity of 0 ends the list.
 RECORD = struct.Struct("<ddq")
 RECORDS = 1 << 18
 
-#: What a call raises that may be tried again: READONLY comes from a server that has just become a replica.
+#: Errors after which a call may be tried again. READONLY comes from a server that has just become a replica.
 NOT_NOW = Busy, import_module(f"{LIBRARIES[0]}.exceptions").ReadOnlyError
 
 
@@ -60,7 +60,7 @@ class Book:
 
     def _look(self) -> float:
         now: float = self._clock()
-        # What settles looks at the clock as well.
+        # The thread that settles reads the clock too.
         if self._is_taking and threading.get_ident() == self._thread:
             self._at = now
         return now

@@ -29,7 +29,7 @@ errors = import_module(f"{LIBRARIES[0]}.exceptions")
 class Clock:
     def __init__(self) -> None:
         self.now = 1000.0
-        #: By how much the wall clock is ahead.
+        #: How far the wall clock is ahead, in seconds.
         self.wall_ahead = 0.0
 
     def monotonic(self) -> float:
@@ -58,7 +58,7 @@ def processes(clock: Clock, limit: int, period: float, lease: int) -> Iterator[P
 
 
 def most_in_a_period(spent: list[tuple[float, int]], period: float) -> int:
-    """The most that was spent in any (t - period, t], in seconds. The server counts in microseconds."""
+    """Returns the most that was spent in any (t - period, t], in seconds. The server counts in microseconds."""
     spent, period = sorted((round(at * 1e6), quantity) for at, quantity in spent), round(period * 1e6)
     most = total = first = 0
     for at, quantity in spent:
@@ -285,8 +285,8 @@ class Answering(unittest.TestCase):
         other.window.assert_called_once_with("k", Window(3, 60), 1, leave=2)
 
     def closed(self, recorder: Recorder, unreachable: str) -> tuple[Leases, int, BaseException | None]:
-        """Takes one unit of five and closes. Returns the leases some time later, how often they were asked for what to send,
-        and the error of close()."""
+        """Takes one of five units and closes. Returns the leases some time later, the number of calls of next_round(), and
+        the error of close()."""
 
         async def run() -> tuple[Leases, int, BaseException | None]:
             local: Any = recorder.limiter(unreachable=unreachable).local("k", Window(9, 60), lease="1h")

@@ -84,7 +84,7 @@ class Storages(unittest.TestCase):
             start, count = await storage.get_moving_window("k", 3, 60)
             self.assertEqual(count, 3)
             self.assertTrue(began - 0.1 <= start <= time.time() + 0.1)
-            # Another process took something, so what this one remembers is wrong.
+            # Another process gave something back, so what this one remembers is wrong.
             limiter = Limiter(make("redis", port=PORT))
             limiter.window("ratelimit:k", redis_ratelimit.Window(3, 60), -2)
             self.assertEqual((await storage.get_moving_window("k", 3, 60))[1], 1)
@@ -283,7 +283,7 @@ class Uris(unittest.TestCase):
 
 
 def load(name: str, scheme: str) -> Any:
-    """A program of examples/switch, on the server of the tests."""
+    """Loads a program of examples/switch. It uses the server of the tests."""
     spec = importlib.util.spec_from_file_location(name, SWITCH / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

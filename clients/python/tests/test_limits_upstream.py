@@ -1,4 +1,4 @@
-"""The tests of `limits` for its storages for Redis, on ours: those of the source archive that CI has in LIMITS_ARCHIVE.
+"""Runs the tests that `limits` has for its storages for Redis on ours. LIMITS_ARCHIVE is the source archive of `limits`.
 
 limits_conftest.py stands in the place of their conftest.py; the tests are as they were released. It takes four minutes, as
 most of them sleep, so only `make test-clients` runs it.
@@ -15,15 +15,15 @@ import tempfile
 import unittest
 from pathlib import Path
 
-#: What is left out, and why: docs/python.md has the same.
+#: The tests that are left out, and why. docs/python.md lists them too.
 LEFT_OUT = {
     "test_custom_prefix": "reads the raw value of the key, which is a counter there and a sorted set here",
     "test_sliding_window_counter_previous_window": "looks at the estimate that two counters make",
 }
 MARKS = ("redis", "redis_cluster", "valkey", "valkey_cluster")
-#: There is neither a password nor TLS nor a Unix socket; these reach the server in other ways, and no other tests.
+#: The server has no password, no TLS and no Unix socket. These tests only connect in other ways.
 KINDS = "not auth and not ssl and not uds"
-#: All of them, so that no test goes missing unnoticed.
+#: The number of tests, so that none goes missing unnoticed.
 AT_LEAST = 200
 SETTINGS = """[pytest]
 asyncio_mode = auto
@@ -43,7 +43,7 @@ markers =
 
 
 def counts(shown: str) -> tuple[int, int]:
-    """How many passed, and how many did anything else, by the last line of pytest."""
+    """Returns how many tests passed and how many did not, from the last line of pytest."""
     total = {
         kind: int(count) for count, kind in re.findall(r"(\d+) (\w+)", shown.splitlines()[-1].partition(" in ")[0])
     }
@@ -60,10 +60,10 @@ class Upstream(unittest.TestCase):
             with tarfile.open(os.environ["LIMITS_ARCHIVE"]) as archive:
                 archive.extractall(folder, filter="data")
             (tests,) = folder.glob("limits-*/tests")
-            # They measure, and need more packages.
+            # The benchmarks need more packages.
             subprocess.run(["rm", "-r", str(tests / "benchmarks")], check=True)
             (tests / "conftest.py").write_text((Path(__file__).parent / "limits_conftest.py").read_text("utf-8"))
-            # Away from the package in the archive: that which is installed is tested with.
+            # In another folder, so that the installed package is used and not that of the archive.
             place = folder / "here"
             place.mkdir()
             tests.rename(place / "tests")

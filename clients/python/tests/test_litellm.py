@@ -33,11 +33,11 @@ from .servers import PATIENCE, Proxy, Server, until
 
 PORT = int(os.environ["RATELIMIT_PORT"])
 CLUSTER_PORT = int(os.environ["RATELIMIT_CLUSTER_PORT"])
-#: What the hooks raise, as FastAPI is not installed where types are checked.
+#: The class of the errors of the hooks. FastAPI is not installed where types are checked.
 Refused: type[Any] = vars(litellm)["HTTPException"]
 PAGE = Path(__file__).parents[3] / "docs" / "litellm.md"
 
-#: The limits of a test are for keys of its plan.
+#: Each test has keys of a plan, and the limits for that plan.
 CONFIG = """
 model_list:
   - model_name: fake
@@ -89,7 +89,7 @@ DAY = Window(500_000, "1d", fixed=True, tz="Europe/Berlin")
 
 @cache
 def shared() -> tuple[Provider, Gateway]:
-    """One proxy for all tests: it takes long to start."""
+    """Returns the proxy for all tests, because it takes long to start one."""
     provider = Provider()
     gateway = Gateway(CONFIG.format(url=provider.url, port=PORT))
     unittest.addModuleCleanup(gateway.__exit__)
@@ -111,7 +111,7 @@ class WithGateway(unittest.TestCase):
         cls.provider, cls.gateway = shared()
 
     def keys(self, name: str) -> list[str]:
-        """The keys of a limit."""
+        """Returns the keys of a limit."""
         found = [each.decode() for each in self.plain.keys("{llm}:*")]
         return sorted(each for each in found if name in ("*", each.split(":")[1]))
 
@@ -123,7 +123,7 @@ class WithGateway(unittest.TestCase):
         self.plain.flushall()
 
     def used(self, name: str, window: Window = HOUR) -> int:
-        """What is counted, once nothing is reserved."""
+        """Waits until nothing is reserved, and returns what is counted."""
         until(lambda: all(not self.limiter.held(each) for each in self.keys(name)), "settling")
         keys = self.keys(name)
         return window.limit - self.limiter.window_ro(keys[0], window).remaining if keys else 0
@@ -162,7 +162,7 @@ class Counting(WithGateway):
                     self.assertIn('"output";q=1000', answer.headers["ratelimit-policy"])
                     found = [self.used(name) for name in ("input", "output", "total")]
                     if path == "/v1/completions" and stream:
-                        # LiteLLM accounts nothing of it, so that the tokens are counted here.
+                        # LiteLLM reports no usage for it, so the client counts the tokens.
                         self.assertTrue(5 <= found[0] <= 40 and 15 <= found[1] <= 25, found)
                     else:
                         self.assertEqual(found, [30, 20, 50])
@@ -355,18 +355,18 @@ class Starting(unittest.TestCase):
 
 
 def auth(**fields: Any) -> Any:
-    """What LiteLLM knows of a key."""
+    """Returns what LiteLLM knows about a key."""
     return SimpleNamespace(**{"token": "a" * 64, "metadata": {}, "team_metadata": None, **fields})
 
 
 def data(**fields: Any) -> dict[str, Any]:
-    """A request as the hooks of LiteLLM see it."""
+    """Returns a request as the hooks of LiteLLM get it."""
     logging = SimpleNamespace(model_call_details={"first_api_call_start_time": 1})
     return {"litellm_call_id": str(uuid4()), "litellm_logging_obj": logging, **chat(), **fields}
 
 
 def answered(**usage: int) -> Any:
-    """An answer of a model."""
+    """Returns an answer of a model."""
     return SimpleNamespace(usage=usage, _hidden_params={"response_cost": 0.001})
 
 
@@ -379,7 +379,7 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
         self.plain.config_resetstat()
 
     async def asyncSetUp(self) -> None:
-        # It would tell of all that takes long, such as the import of a tokenizer.
+        # In debug mode the loop reports slow steps, such as the import of a tokenizer.
         asyncio.get_running_loop().set_debug(False)
 
     def limiter(self, *limits: Any, port: int = PORT, **more: Any) -> litellm.RateLimiter:
@@ -392,7 +392,7 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
         await limiter.async_pre_call_hook(auth(**owner), None, request, "acompletion")
 
     async def used(self, limiter: litellm.RateLimiter, key: str, window: Window) -> int:
-        """What is counted, once nothing is reserved and nothing is being settled."""
+        """Waits until nothing is reserved or being settled, and returns what is counted."""
         end = time.monotonic() + PATIENCE
         while limiter._tasks or await limiter.limiter.held(key):
             self.assertLess(time.monotonic(), end)
@@ -408,7 +408,7 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
         told = self.plain.info("commandstats")
         own = {name: told[f"cmdstat_{name}"]["calls"] for name in ("rl.all", "multi", "rl.apply", "exec")}
         self.assertEqual(own, {"rl.all": 1, "multi": 1, "rl.apply": 64, "exec": 1})
-        # That of INFO is one more.
+        # INFO is one more.
         self.assertEqual(reads, 2 + 1)
         self.assertEqual(await self.used(limiter, "{llm}:limit-63", Window(1000, "1h")), 6)
 
@@ -520,7 +520,7 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
                 limiter = self.limiter(*limits, port=way.port, lease="1s", deadline=0.5, count_lapsed=count_lapsed)
                 await self.begin(limiter, data(max_tokens=100))
                 (held,) = await other.limiter.held("{llm}:tokens-1h")
-                # As if the proxy were killed: from now on the server hears nothing of it.
+                # For the server this is the same as if the proxy were killed.
                 way.cut = 0
                 until(lambda: not self.plain.execute_command("RL.HELD", "{llm}:calls"), "the end of the lease")
                 reply = await other.limiter.window_ro("{llm}:tokens-1h", Window(1000, "1h"))

@@ -1,4 +1,4 @@
-"""MemoryLimiter. RATELIMIT_HELD_PORT is the port of a server to compare it with, whose clock stands still."""
+"""MemoryLimiter. RATELIMIT_HELD_PORT is the port of a server with a held clock, to compare it with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from redis_ratelimit import Clause, Limiter, MemoryLimiter, Rate, Reply, Unknown
 from .fixtures import CASES, LIBRARIES, Recorder, arguments, close, done, make
 from .servers import PATIENCE, Server, until
 
-#: Neither the beginning nor the end of a day anywhere.
+#: A time that is not close to midnight in any time zone.
 NOON = 1_795_238_388.0
 POLICIES = "free THROTTLE 15 30 60; day WINDOW 1000 1d"
 
@@ -36,7 +36,7 @@ class Clock:
 
 
 def comparable(found: Any) -> Any:
-    """A reply as a value that can be compared, without an id that the server made."""
+    """Returns a reply as a value that can be compared, without an id that the server made."""
     if isinstance(found, list):
         return [comparable(each) for each in found]
     if isinstance(found, Reply):
@@ -47,8 +47,8 @@ def comparable(found: Any) -> Any:
 
 class Answers(unittest.TestCase):
     def test_every_case_is_answered_as_by_a_server(self) -> None:
-        """By each client library over RESP2 and RESP3, with threads and with asyncio."""
-        # A server whose clock stands still, so that both are asked at one time.
+        """Asks by each client library over RESP2 and RESP3, with threads and with asyncio."""
+        # Its clock stands still, so that both decide at the same time.
         port = int(os.environ["RATELIMIT_HELD_PORT"])
         plain = make(LIBRARIES[0], port=port)
         plain.config_set("ratelimit.policies", POLICIES)
@@ -85,12 +85,12 @@ class Answers(unittest.TestCase):
             self.assertFalse(turn == 0 and isinstance(answers[0], tuple), answers[0])
             found = [comparable(answer) for answer in answers]
             if case["call"] == "policies":
-                # The server counts on from case to case.
+                # The counts of the server are those of all cases so far.
                 found = [[policy[:2] for policy in answer] for answer in answers]
             self.assertEqual(found[1], found[0], f"turn {turn}")
 
     def test_without_a_clock_it_follows_a_patched_time(self) -> None:
-        """As libraries such as freezegun patch it."""
+        """Libraries such as freezegun patch it."""
         limiter = MemoryLimiter()
         window = Window(1, "1h")
         self.assertTrue(limiter.window("k", window).allowed)
@@ -247,7 +247,7 @@ class Waiting(unittest.TestCase):
         self.assertEqual(sum(taken), 1000)
 
     def test_the_engine_never_calls_python_while_it_is_locked(self) -> None:
-        # os.urandom lets another thread run. If that one called the engine, both would wait forever.
+        # os.urandom lets another thread run. If that thread called the engine, both would wait forever.
         call = MemoryLimiter()._memory.call
         with mock.patch("os.urandom") as urandom:
             ids = {call(("RL.ACQUIRE", "k", 9, 60, 1, "MS"))[5] for _ in range(2)}
@@ -266,7 +266,7 @@ class Waiting(unittest.TestCase):
         if child == 0:
             try:
                 right = limiter.window("k", window).allowed and not limiter.window("k", window).allowed
-                # The thread that waited is not here.
+                # The child does not have the thread that waited.
                 right = right and limiter.release("s", "first") == 1 and limiter.held("s") == []
                 os._exit(0 if right else 1)
             except BaseException:
@@ -311,7 +311,7 @@ class Asyncio(unittest.TestCase):
             ):
                 waiting.append(asyncio.ensure_future(call))
                 await asyncio.sleep(0.01)
-            # Each of these grants to a task that waits. That task is cancelled before it runs.
+            # Each of these grants a call whose task is cancelled before it runs.
             await limiter.release("s", "first")
             await limiter.reset("w")
             for task in waiting[0], waiting[2]:
@@ -343,7 +343,7 @@ class Share(unittest.TestCase):
         self.assertEqual(limiter.window("none", Window(0, 60)).allowed, False)
         self.assertEqual(limiter.window("d", "@day").limit, 2)
         reply = limiter.throttle("t", Rate(15, 30, 60), 4)
-        # 30 a minute: a quarter of it, so 8 s for each.
+        # A quarter of 30 a minute is one every 8 s.
         self.assertEqual((reply.limit, reply.remaining, reply.reset_after_ms), (4, 0, 32_000))
         every = limiter.all([Clause.window("{u}a", Window(8, 60)), Clause.acquire("{u}b", semaphore(4))])
         self.assertEqual([answer.limit for answer in every.answers], [2, 1])
@@ -360,7 +360,7 @@ class Share(unittest.TestCase):
 
 class Fallback(unittest.TestCase):
     async def check(self, server: Server, limiter: Any) -> None:
-        """With a server, without it, and with it again."""
+        """Checks the decisions with a server, without it, and with it again."""
         window, rate = Window(8, "1h"), Rate(7, 8, "1h")
         replies = [await done(limiter.window("w", window)) for _ in range(8)]
         self.assertTrue(all(reply.allowed and reply.reachable and reply.limit == 8 for reply in replies))
@@ -385,7 +385,7 @@ class Fallback(unittest.TestCase):
         while not (await done(limiter.window_ro("w", window))).reachable:
             self.assertLess(time.monotonic(), end)
             await asyncio.sleep(0.02)
-        # The server's decisions again, and each reservation is settled where it was made.
+        # The server decides again, and each reservation is settled where it was made.
         self.assertEqual((await done(limiter.window("w", window))).limit, 8)
         self.assertEqual(await done(limiter.renew("s", "ours")), True)
         self.assertEqual([await done(limiter.apply("s", "ours")) for _ in range(2)], [True, False])
@@ -395,7 +395,7 @@ class Fallback(unittest.TestCase):
         await close(limiter)
 
     def test_it_decides_while_redis_is_away(self) -> None:
-        """With both limiters, each with the MemoryLimiter of both."""
+        """Checks both limiters, each with both kinds of MemoryLimiter."""
         for folder, kind in ("", Limiter), (".asyncio", redis_ratelimit.asyncio.Limiter):
             for fallback in MemoryLimiter, redis_ratelimit.asyncio.MemoryLimiter:
                 with self.subTest(folder=folder, fallback=fallback), Server() as server:

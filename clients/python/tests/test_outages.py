@@ -327,7 +327,7 @@ class Outages(WithLimiter):
 
     @for_each_kind
     def test_a_server_that_became_a_replica_is_left(self, library: str, kind: Kind) -> None:
-        """By then its name may lead to another master."""
+        """The new connections may lead to another master."""
         for ask in "one", "all":
             with Server() as first, Server() as second, Proxy(first.port) as proxy:
                 with self.limiter(library, kind, proxy.port, unreachable="raise", deadline=5) as limiter:
@@ -370,7 +370,7 @@ class Outages(WithLimiter):
                 until(
                     lambda: limiter.run(asyncio.sleep, 0.01) or second.ask("RL.HELD", "w"), "a copy of the reservation"
                 )
-                # Some is left, so it is settled when its lease ends.
+                # A part is left, so the batch is settled when its lease ends.
                 self.assertTrue(limiter.run(local.take, 3).allowed)
                 second.ask("REPLICAOF", "NO", "ONE")
                 first.ask("REPLICAOF", "127.0.0.1", second.port)
@@ -529,7 +529,7 @@ class Outages(WithLimiter):
     def test_without_a_deadline_connecting_takes_no_longer_than_the_client_allows(
         self, library: str, kind: Kind
     ) -> None:
-        # It accepts connections, and says nothing.
+        # It accepts connections, and never replies.
         with socket.create_server(("127.0.0.1", 0)) as silent:
             port = silent.getsockname()[1]
             for timeout in DEADLINE, None:
@@ -537,7 +537,7 @@ class Outages(WithLimiter):
                 with mock.patch("redis_ratelimit._internal.connecting.DEFAULT_SECONDS", DEADLINE):
                     with self.limiter(library, kind, port, **settings) as limiter:
                         self.assert_unreachable(limiter.one_by_one(1, "throttle", "k", RATE))
-        # Nor does a call that waits end when this time is over.
+        # This time does not end a call that waits.
         with Server() as server:
             settings |= {"socket_connect_timeout": DEADLINE}
             with self.limiter(library, kind, server.port, **settings) as limiter:
@@ -594,7 +594,7 @@ class WithSentinel(WithLimiter):
             client = sentinel_of(library, kind, [sentinel.port])
             with self.given(kind, client, unreachable="raise", deadline=5) as limiter:
                 self.assertTrue(limiter.call("throttle", "k", RATE).reachable)
-                # As in a failover, but all at once.
+                # The same as a failover, but all at once.
                 sentinel.ask("SENTINEL", "REMOVE", "limits")
                 sentinel.ask("SENTINEL", "MONITOR", "limits", "127.0.0.1", second.port, 1)
                 first.ask("REPLICAOF", "127.0.0.1", second.port)
@@ -680,7 +680,7 @@ class InACluster(WithLimiter):
             client = cluster_client(library, kind, cluster, address_remap=remap)
             with self.given(kind, client, unreachable="raise", deadline=5) as limiter:
                 until_decided(limiter, 20, "b")
-                # Now the address of the node leads to a replica, as that of a service may.
+                # Now the address of the node leads to a replica, as may happen with the address of a service.
                 proxy.lead_to(replica.port, hang_up=True)
                 limiter.one_by_one(1, "throttle", "b", RATE)
                 before, begin = readings(), time.monotonic()
@@ -718,16 +718,16 @@ class InACluster(WithLimiter):
             target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
             source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
             source.ask("MIGRATE", "127.0.0.1", target.port, "b", 0, 5000)
-            # ASK, by which one call goes to the other node.
+            # ASK redirects one call.
             self.assertEqual(limiter.call("window", "b", window).remaining, 998)
             for node in target, source:
                 node.ask("CLUSTER", "SETSLOT", slot, "NODE", ids[1])
-            # MOVED.
+            # MOVED redirects all calls.
             self.assertEqual(limiter.call("window", "b", window).remaining, 997)
 
 
 def rows_of_the_page() -> dict[str, str]:
-    """Returns what a call answers, by what happens."""
+    """Returns the first two columns of the table: what happens, and what a call answers."""
     rows = README.read_text("utf-8").partition("<!-- outages: python -->")[2].partition("<!-- /outages")[0]
     return dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|(?= [\d.]+ ms)", rows, re.MULTILINE))
 
@@ -745,7 +745,7 @@ def table() -> list[str]:
 
 
 class TheTable(unittest.TestCase):
-    """Runs last, because classes run in the order of their names."""
+    """Runs last, because test classes run in the order of their names."""
 
     def test_is_up_to_date(self) -> None:
         if missing := set(rows_of_the_page()) - set(_rows):

@@ -31,12 +31,12 @@ SECONDS = float(os.environ.get("LEASES_SECONDS", "6"))
 SEED = int(os.environ.get("PROOF_SEED", "1"))
 
 
-#: The commands of processes of the other clients, as far as they are there.
+#: The commands of processes of the other clients that are built.
 OTHERS = [shlex.split(os.environ[name]) for name in ("PROOF_RUST", "PROOF_NODE") if name in os.environ]
 
 
 def most_in_a_fixed_window(spent: list[Spent], seconds: float) -> int:
-    """Returns the most that was spent in a window of the calendar."""
+    """Returns the most that was spent in one window of the calendar."""
     sums: dict[int, int] = {}
     for record in spent:
         window = int(record.wall // seconds)
@@ -80,7 +80,7 @@ class Crowd:
         return child
 
     def _become(self, command: list[str]) -> None:
-        """Becomes a process of another client, which reads from its environment what to spend."""
+        """Replaces this process with one of another client, which reads from its environment what to spend."""
         port, window, lease, per_second = self._words
         spend = {
             "port": port,
@@ -111,7 +111,7 @@ class Crowd:
             del self._waking[sleeper]
 
     def outcomes(self) -> list[int | None]:
-        """Returns how the processes ended when their time was up; None for one that does not end, which is the last."""
+        """Returns the exit codes of the processes. The last is None if that process does not end."""
         for sleeper in self._waking:
             os.kill(self._processes[sleeper], signal.SIGCONT)
         self._waking = {}

@@ -42,9 +42,9 @@ class Readme(unittest.TestCase):
         self.plain.config_set("ratelimit.policies", "")
 
     def run_block(self, block: str) -> dict[str, Any]:
-        """Its names. A client that is given no port takes that of the server of the tests, and calls may take longer than
-        the page allows: a machine that stands still is no server that is away."""
-        # A module that can be found: Litestar looks up the types of handlers in it.
+        """Runs an example and returns its names. A client without a port connects to the server of the tests. The deadlines
+        are longer than on the page, because a busy machine is not a server that is away."""
+        # Litestar looks up the types of handlers in their module.
         module = sys.modules["readme"] = ModuleType("readme")
         names = module.__dict__
         clients = {folder: make("redis", folder, port=PORT) for folder in ("", ".asyncio")}
@@ -132,7 +132,7 @@ class Readme(unittest.TestCase):
         self.assertEqual([status for status in statuses if status], [200] * 10 + [429, 1008])
 
     def check(self, answers: list[Any]) -> None:
-        """Six requests, of which the last is denied by the limit of the view."""
+        """Checks the answers to six requests. The limit of the view denies the last one."""
         self.assertEqual([answer.status_code for answer in answers], [200] * 5 + [429])
         for answer in answers:
             self.assertEqual(answer.headers["RateLimit-Policy"], '"site";q=1000;w=3600, "search";q=5;w=60')

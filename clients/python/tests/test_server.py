@@ -104,12 +104,12 @@ class OnAServer(Each):
             reply = await limiter.throttle("k", Rate(0, 1, "1200ms"), block=30_000)
             self.assertTrue(reply.allowed)
             self.assertTrue(1.19 < time.monotonic() - begin < 15)
-            # Denied when its time is up.
+            # It is denied when its time is up.
             await limiter.reserve("job", semaphore(1), id="first")
             begin = time.monotonic()
             self.assertEqual((await limiter.reserve("job", semaphore(1), block=1300)).limited, 2)
             self.assertTrue(1.29 < time.monotonic() - begin < 15)
-            # Granted when another gives back, after any time.
+            # It is granted when another gives back, however long that takes.
             second = asyncio.create_task(limiter.reserve("job", semaphore(1), id="second", block=0))
             await until_waiting(1)
             self.assertEqual(await limiter.release("job", "first"), 1)
@@ -292,7 +292,7 @@ class OnAServer(Each):
             limiter.close()
 
     async def refuse_to_lease(self, limiter: Any, policy: str) -> None:
-        """A semaphore's policy cannot be leased, which only the server knows."""
+        """Checks that a policy that is a semaphore cannot be leased, which only the server knows."""
         local: Any = (limiter.limiter if isinstance(limiter, Awaited) else limiter).local("j", policy)
         with self.assertRaisesRegex(ValueError, f"'{policy}' is a semaphore"):
             end = time.monotonic() + 30
@@ -329,8 +329,8 @@ class OnAServer(Each):
 
 @contextmanager
 def a_server_that(answer: Callable[[bytes], bytes | None]) -> Iterator[tuple[int, list[bytes]]]:
-    """Its port, and the calls of RL.* that reached it. It answers what connections are set up with, and for RL.* what it
-    is told: nothing for b"", and None hangs up."""
+    """Runs a server that replies to RL.* as `answer` says: b"" is no reply, and None closes the connection. Yields its port
+    and the list of these calls."""
     calls: list[bytes] = []
 
     class Handler(BaseRequestHandler):

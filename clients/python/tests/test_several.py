@@ -318,7 +318,7 @@ plain = make(LIBRARIES[0], port=PORT, decode_responses=True)
 
 class OnAServer(unittest.TestCase):
     def each(self, body: Callable[[Any, str], Awaitable[None]]) -> None:
-        """On a server, in a cluster and in memory, with both limiters."""
+        """Runs a test with both limiters on a server, in a cluster and in memory."""
         for library in LIBRARIES:
             for folder in "", ".asyncio":
                 for place in "server", "cluster", "memory":
@@ -346,7 +346,7 @@ class OnAServer(unittest.TestCase):
             await close(limiter)
 
     async def left(self, limiter: Any, tag: str) -> list[int]:
-        """What is left of the tokens and of the dollars, and how many calls run."""
+        """Returns the tokens and the dollars that are left, and the number of running calls."""
         tokens = await done(limiter.window_ro(f"{tag}:tpm", TOKENS))
         dollars = await done(limiter.window_ro(f"{tag}:usd", DOLLARS))
         return [tokens.remaining, dollars.remaining, len(await done(limiter.held(f"{tag}:calls")))]
@@ -355,7 +355,7 @@ class OnAServer(unittest.TestCase):
         async def body(limiter: Any, tag: str) -> None:
             async with entered(limiter.acquire(llm_call(tag))) as job:
                 self.assertEqual(await self.left(limiter, tag), [600, 4100, 1])
-                # More than was reserved, so it is counted in full.
+                # More than was reserved counts in full.
                 job.set({"tokens": 1300})
             self.assertEqual(await self.left(limiter, tag), [0, 4100, 0])
             self.assertEqual((await done(limiter.window_ro(f"{tag}:tpm", Window(2000, "1h")))).remaining, 700)
@@ -399,7 +399,7 @@ class OnAServer(unittest.TestCase):
         self.each(body)
 
     def test_a_server_that_hangs_delays_the_renewals_on_no_other(self) -> None:
-        """Of synchronous limiters, which renew in threads."""
+        """Synchronous limiters renew in threads."""
         cluster = Limiter(make(LIBRARIES[0], cluster=True, host="127.0.0.1", port=CLUSTER_PORT))
         one = [*RESERVED[:6], RESERVED[6][:1]]
         away = Recorder(one, one, errors.ConnectionError(), 1, 1, 1).limiter(unreachable=MemoryLimiter())
@@ -547,7 +547,7 @@ class OnAServer(unittest.TestCase):
         with Server() as server:
             limiter = Limiter(make(LIBRARIES[0], port=server.port), deadline=1)
             for left in [999], [998]:
-                # So that the call is sent on an open connection. The second time another is open too, for the release.
+                # Opens a connection for the call. The second time there is another one for the release.
                 limiter.window("other", TOKENS)
                 server.stop()
                 try:
