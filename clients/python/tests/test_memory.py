@@ -248,9 +248,9 @@ class Waiting(unittest.TestCase):
 
     def test_the_engine_never_calls_python_while_it_is_locked(self) -> None:
         # os.urandom lets another thread run. If that thread called the engine, both would wait forever.
-        call = MemoryLimiter()._memory.call
+        ask = MemoryLimiter()._memory.ask
         with mock.patch("os.urandom") as urandom:
-            ids = {call(("RL.ACQUIRE", "k", 9, 60, 1, "MS"))[5] for _ in range(2)}
+            ids = {ask(("RL.ACQUIRE", "k", 9, 60, 1, "MS"))[5] for _ in range(2)}
         urandom.assert_not_called()
         self.assertEqual(len(ids), 2)
 

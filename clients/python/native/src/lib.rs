@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use commands::memory::{MemoryServer, Outcome, Ticket, Value};
 use commands::share::Share;
@@ -37,12 +36,6 @@ struct Engine {
 fn fill_random(bytes: &mut [u8]) {
     // Without a source of randomness ids would repeat, but Linux always has one.
     let _ = getrandom::fill(bytes);
-}
-
-/// Returns the system's time in Unix microseconds.
-fn real_us() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A word of a command, as bytes. A number is kept as its decimal digits.
@@ -108,14 +101,12 @@ impl Engine {
         Ok(Engine { server: Mutex::new(MemoryServer::with_share(share, fill_random)) })
     }
 
-    /// Executes a command at a time in Unix microseconds, by default the system's. Returns its reply; `Waits` if the call
-    /// waits.
-    #[pyo3(signature = (words, now_us=None))]
+    /// Executes a command at a time in Unix microseconds. Returns its reply; `Waits` if the call waits.
     fn call<'py>(
         &self,
         py: Python<'py>,
         words: &Bound<'py, PyTuple>,
-        now_us: Option<u64>,
+        now_us: u64,
     ) -> PyResult<Bound<'py, PyAny>> {
         let objects: Vec<_> = words.iter().collect();
         let words = objects.iter().map(word).collect::<PyResult<Vec<_>>>()?;
@@ -124,7 +115,7 @@ impl Engine {
             Word::Number(number) => number.as_bytes(),
         });
         let argv: Vec<&[u8]> = argv.collect();
-        let outcome = self.server().call(&argv, now_us.unwrap_or_else(real_us));
+        let outcome = self.server().call(&argv, now_us);
         match outcome {
             Outcome::Reply(value) => to_python(py, value),
             Outcome::Waits(ticket) => {
@@ -134,21 +125,17 @@ impl Engine {
     }
 
     /// Returns the tickets of the calls whose wait is over and whose reply was not taken yet.
-    #[pyo3(signature = (now_us=None))]
-    fn ended(&self, now_us: Option<u64>) -> Vec<u64> {
-        let ended = self.server().ended(now_us.unwrap_or_else(real_us));
-        ended.into_iter().map(Ticket::number).collect()
+    fn ended(&self, now_us: u64) -> Vec<u64> {
+        self.server().ended(now_us).into_iter().map(Ticket::number).collect()
     }
 
     /// Takes the reply to a call that waited; None if its wait is not over. From then on withdraw() gives nothing back.
-    #[pyo3(signature = (ticket, now_us=None))]
     fn take_reply<'py>(
         &self,
         py: Python<'py>,
         ticket: u64,
-        now_us: Option<u64>,
+        now_us: u64,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let now_us = now_us.unwrap_or_else(real_us);
         let reply = self.server().take_reply(Ticket::from_number(ticket), now_us);
         reply.map(|value| to_python(py, value)).transpose()
     }
@@ -159,9 +146,8 @@ impl Engine {
     }
 
     /// Ends the wait of a call whose caller is gone. A grant whose reply was not taken is given back.
-    #[pyo3(signature = (ticket, now_us=None))]
-    fn withdraw(&self, ticket: u64, now_us: Option<u64>) {
-        self.server().withdraw(Ticket::from_number(ticket), now_us.unwrap_or_else(real_us));
+    fn withdraw(&self, ticket: u64, now_us: u64) {
+        self.server().withdraw(Ticket::from_number(ticket), now_us);
     }
 }
 
