@@ -24,7 +24,7 @@ import {
   type ClauseOptions,
 } from "./options.js";
 import { randomName } from "./random.js";
-import type { Reply } from "./replies.js";
+import type { AllReply, Reply } from "./replies.js";
 
 /** One of several limits, created by clause.throttle, clause.window or clause.acquire. */
 export interface Clause {
@@ -162,30 +162,41 @@ export function withOwnId(clause: Clause): Clause {
 export const policiesOf = (clauses: readonly Clause[]): string[] =>
   clauses.map(({ words }) => String(words[1])).filter((word) => word.startsWith("@"));
 
-/** Returns the clause that each group chose, and its reply. */
-function choicesOf(groups: readonly Group[], answers: readonly Reply[]): [Clause, Reply][] {
+/** Returns each group with the clause that it chose and its reply; without these if the group denies. */
+function choicesOf(groups: readonly Group[], answers: readonly Reply[]): { group: Group; choice?: [Clause, Reply] }[] {
   let next = 0;
-  return groups.flatMap((group) => {
+  return groups.map((group) => {
     const groupAnswers = answers.slice(next, (next += group.length));
     const chosen = groupAnswers.findIndex(({ limited }, index) => limited === 0 || group[index]?.shadow);
-    const [choice, answer] = [group[chosen], groupAnswers[chosen]];
-    return choice === undefined || answer === undefined ? [] : [[choice, answer] as [Clause, Reply]];
+    const [clause, answer] = [group[chosen], groupAnswers[chosen]];
+    return clause === undefined || answer === undefined ? { group } : { group, choice: [clause, answer] };
   });
 }
 
-/**
- * Returns the names of the limits that took: the choices, but not those that only check, or were allowed only by `shadow`.
- */
-export function limitsThatTook(groups: readonly Group[], answers: readonly Reply[], isTaking: boolean): string[] {
-  return choicesOf(groups, answers)
-    .filter(([{ takes = 0, reserves }, { limited, id }]) => {
-      const hasNoReservation = isTaking && reserves && id === null;
-      return limited === 0 && takes > 0 && !hasNoReservation;
-    })
-    .map(([{ name }]) => name);
+const namesOf = (limits: readonly Clause[]): string[] => limits.map(({ name }) => name);
+
+/** Returns whether a choice took something: not if it only checks, or was allowed only by `shadow`. */
+function hasTaken([{ takes = 0, reserves }, { limited, id }]: [Clause, Reply], isTaking: boolean): boolean {
+  const hasNoReservation = isTaking && reserves && id === null;
+  return limited === 0 && takes > 0 && !hasNoReservation;
+}
+
+/** Returns the names of all limits, of those that took something, and of those that denied the call. */
+export function namesIn(
+  groups: readonly Group[],
+  { allowed, answers }: Pick<AllReply, "allowed" | "answers">,
+  isTaking: boolean,
+): Pick<AllReply, "names" | "paid" | "denied"> {
+  const names = namesOf(groups.flat());
+  const choices = choicesOf(groups, answers);
+  if (!allowed) {
+    return { names, paid: [], denied: namesOf(choices.flatMap(({ group, choice }) => (choice ? [] : group))) };
+  }
+  const took = choices.flatMap(({ choice }) => (choice && hasTaken(choice, isTaking) ? [choice[0]] : []));
+  return { names, paid: namesOf(took), denied: [] };
 }
 
 /** Returns the commands that give back what the choice of each group took. */
 export function undoChoices(groups: readonly Group[], answers: readonly Reply[]): Command[] {
-  return choicesOf(groups, answers).flatMap(([clause, answer]) => clause.undo?.(answer) ?? []);
+  return choicesOf(groups, answers).flatMap(({ choice }) => choice?.[0].undo?.(choice[1]) ?? []);
 }

@@ -110,6 +110,20 @@ interface Item {
   limit: Limit | undefined;
   reply: Reply;
   pk: PartitionKey | undefined;
+  /** True if this limit denied the call. */
+  hasDenied: boolean;
+}
+
+/**
+ * Returns whether the limit of an answer denied the call. Another one that is in shadow, or in a group whose other limit had
+ * room, may have a denial as its answer.
+ */
+function hasDenied(reply: Reply | AllReply, index: number): boolean {
+  if (!("answers" in reply)) return !reply.allowed;
+  // A reply that the program made itself need not have the names.
+  const { names, denied } = reply as Partial<AllReply>;
+  if (names === undefined) return !reply.allowed && reply.answers[index]?.allowed === false;
+  return denied?.includes(names[index] as string) === true;
 }
 
 /** Returns an item of RateLimit-Policy. */
@@ -146,7 +160,8 @@ function itemsOf({ reply, ...options }: ReplyWithOptions): Item[] {
     const limit = limits[index];
     const defaultName = answers.length === 1 ? "default" : `limit-${index + 1}`;
     const name = names[index] ?? (typeof limit === "string" ? limit.slice(1) : defaultName);
-    return { name, limit, reply: answer, pk: Array.isArray(options.pk) ? keys[index] : keys[0] };
+    const pk = Array.isArray(options.pk) ? keys[index] : keys[0];
+    return { name, limit, reply: answer, pk, hasDenied: hasDenied(reply, index) };
   });
 }
 
@@ -243,11 +258,13 @@ export function problem(denied: Reply | AllReply | readonly ReplyWithOptions[], 
     : [{ reply: denied as Reply, ...options }];
   const reached = checkReplies("problem", replies);
   if (reached.every(({ reply }) => reply.allowed)) return REDUCED_CAPACITY;
-  const items = uniqueItems(reached).flatMap((group, index) => (reached[index]?.reply.allowed ? [] : group));
+  const denying = uniqueItems(reached)
+    .flat()
+    .filter((item) => item.hasDenied);
   return {
     type: `${PROBLEM_TYPES}quota-exceeded`,
     title: "Request cannot be satisfied as assigned quota has been exceeded",
     status: 429,
-    "violated-policies": items.filter(({ reply }) => !reply.allowed).map(({ name }) => name),
+    "violated-policies": denying.map(({ name }) => name),
   };
 }

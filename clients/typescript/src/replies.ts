@@ -45,6 +45,14 @@ export interface AllReply extends Reply {
    */
   paid: string[];
   /**
+   * The names of the limits that denied the call, in order; of a group that denied, those of all its limits. Empty if the
+   * call was allowed, or Redis could not be reached. A policy that is in shadow on the server is named too, because the
+   * client cannot tell.
+   */
+  denied: string[];
+  /** The names of all limits, in the order of `answers`. */
+  names: string[];
+  /**
    * Settles everything that was reserved. Undefined if the call was denied, or no limit reserves. It is not enumerable, as
    * the server's reply does not have it.
    */
@@ -178,13 +186,13 @@ export function readIdAndGranted(reply: unknown): Reply {
   return { ...readId(reply), granted: integer(granted), reservations: integer(reservations) };
 }
 
-/** Reads the reply to RL.ALL with `count` clauses. */
-export function readAll(reply: unknown, count: number): AllReply {
+/** Reads the reply to RL.ALL with `count` clauses, without names. */
+export function readAll(reply: unknown, count: number): Omit<AllReply, "paid" | "denied" | "names"> {
   // Only the reply of an ACQUIRE clause has a sixth element, its id.
   const answers = readArray(readArray(reply)[6]).map(readId);
   if (answers.length !== count)
     throw new UnexpectedReply(`the server replied for ${answers.length} clauses, not ${count}`);
-  return { ...readReply(reply), clause: integer(sixth(reply)), answers, paid: [] };
+  return { ...readReply(reply), clause: integer(sixth(reply)), answers };
 }
 
 /** Reads how many keys or reservations a command found. */

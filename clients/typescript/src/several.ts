@@ -2,13 +2,16 @@
 
 import { releaseOf, renew } from "./calls.js";
 import { checkFlag, integer, quote } from "./check.js";
-import { groupsOf, withElse, withOwnId, policiesOf, limitsThatTook, undoChoices, type Clauses } from "./clauses.js";
+import { groupsOf, withElse, withOwnId, policiesOf, namesIn, undoChoices, type Clauses } from "./clauses.js";
 import type { Key, Command, Call } from "./command.js";
 import type { Integer, Word } from "./limits.js";
 import { checkCallOptions, type CallOptions, type AllOptions, type RenewOptions } from "./options.js";
 import { readReply, readAll, readArray, unreached, readIsFound, type AllReply } from "./replies.js";
 
-const allUnreached = (allow: boolean): AllReply => ({ ...unreached(allow), clause: 0, answers: [], paid: [] });
+const allUnreached = (allow: boolean): AllReply => ({
+  ...unreached(allow),
+  ...{ clause: 0, answers: [], paid: [], denied: [], names: [] },
+});
 
 function allCall(
   method: "all" | "allRo" | "reserve" | "acquire",
@@ -36,7 +39,7 @@ function allCall(
     undo,
     read: (reply) => {
       const answer = readAll(reply, limits.length);
-      return { ...answer, paid: answer.allowed ? limitsThatTook(groups, answer.answers, isTaking) : [] };
+      return { ...answer, ...namesIn(groups, answer, isTaking) };
     },
     unreached: allUnreached,
     policies: policiesOf(limits),
@@ -82,7 +85,8 @@ function forceAll(clauses: Clauses, options: CallOptions): Call<AllReply> {
     });
     const deciding = ratios.indexOf(Math.min(...ratios));
     const paid = limits.filter(({ takes = 0 }) => takes > 0).map(({ name }) => name);
-    return { ...(answers[deciding] ?? unreached(true)), clause: deciding + 1, answers, paid };
+    const names = limits.map(({ name }) => name);
+    return { ...(answers[deciding] ?? unreached(true)), clause: deciding + 1, answers, paid, denied: [], names };
   };
   const commands = limits.map(({ key, words: [kind, ...rest] }) => [`RL.${String(kind)}`, key, ...rest, "FORCE", "MS"]);
   const call = transaction(limits, commands, read);

@@ -71,12 +71,13 @@ export interface SeveralCase {
   reply?: unknown;
   force?: true;
   paid: string[];
+  denied?: string[];
   ids?: Record<string, string>;
   then?: "apply" | "release" | "renew";
   cost?: Record<string, number>;
   lease?: string;
-  sent: string[];
-  replies: unknown[];
+  sent?: string[];
+  replies?: unknown[];
   means?: unknown;
   raises?: string;
 }
