@@ -1,7 +1,7 @@
 //! The calls of a limiter that have options, and the futures of their replies.
 
 use std::fmt;
-use std::future::{ready, Future, IntoFuture};
+use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use crate::calls::{self, CallKind, LimitCall, Request};
 use crate::clause::{Clause, Groups};
 use crate::core::Outcome;
 use crate::limit::{Limit, Rate, Reserve, Take, Window};
-use crate::memory::TypedCall;
 use crate::options::{option_methods, Options};
 use crate::reply::Id;
 use crate::reservation::{Limits, Reservation};
@@ -122,14 +121,7 @@ impl<L: Limit> IntoFuture for LookCall<'_, L> {
 /// assert_eq!(reply.remaining, 4);
 #[doc = example!(end)]
 #[must_use = "futures do nothing unless they are awaited"]
-pub struct Answer(AnswerState);
-
-enum AnswerState {
-    /// A server decides, or the call is not valid.
-    Server(BoxFuture<'static, Result<Reply, Error>>),
-    /// The engine in the process decides when this is polled. `None` after that.
-    Engine(Option<(Limiter, TypedCall)>),
-}
+pub struct Answer(BoxFuture<'static, Result<Reply, Error>>);
 
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -139,30 +131,23 @@ impl fmt::Debug for Answer {
 
 impl Answer {
     fn new(call: LimitCall<'_>) -> Answer {
-        if let Err(error) = call.check() {
-            return Answer(AnswerState::Server(Box::pin(ready(Err(error)))));
-        }
-        if call.limiter.core().memory.is_some() {
-            if let Some(typed) = TypedCall::new(&call) {
-                return Answer(AnswerState::Engine(Some((call.limiter.clone(), typed))));
-            }
+        let memory = call.limiter.core().memory.as_ref();
+        if let Some(answer) = memory.and_then(|memory| Arc::clone(memory).answer(&call)) {
+            return Answer(answer);
         }
         let asking = ask(call);
-        Answer(AnswerState::Server(Box::pin(async move { Ok(asking.await?.0) })))
+        Answer(Box::pin(async move { Ok(asking.await?.0) }))
     }
 }
 
 impl Future for Answer {
     type Output = Result<Reply, Error>;
 
+    /// # Panics
+    ///
+    /// If it has returned the reply before, as the futures of `async` functions do.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.0 {
-            AnswerState::Server(asking) => asking.as_mut().poll(context),
-            AnswerState::Engine(call) => match call.take() {
-                Some((limiter, call)) => Poll::Ready(limiter.core().decide_typed(&call)),
-                None => Poll::Pending,
-            },
-        }
+        self.0.as_mut().poll(context)
     }
 }
 
@@ -170,10 +155,10 @@ impl Future for Answer {
 fn ask(
     call: LimitCall<'_>,
 ) -> impl Future<Output = Result<(Reply, Option<Limiter>), Error>> + Send + 'static {
-    let pending = call.limiter.core().send(call.request());
+    let pending = call.check().map(|()| call.limiter.core().send(call.request()));
     let LimitCall { kind, quantity, options, .. } = call;
     async move {
-        match pending.await? {
+        match pending?.await? {
             Outcome::Replies(values, by) => {
                 let value = values.first().unwrap_or(&Value::Nil);
                 let reply = calls::read(value, kind, &options)?;
@@ -215,17 +200,11 @@ impl<L: Reserve> IntoFuture for AcquireCall<'_, L> {
 
     fn into_future(self) -> Self::IntoFuture {
         let AcquireCall { mut call, is_renewed, .. } = self;
-        let checked = call.check().and_then(|()| match call.quantity {
-            0 => Ok(()),
-            _ => call.options.make_id(),
-        });
-        if let Err(error) = checked {
-            return Box::pin(ready(Err(error)));
-        }
-        let limits = Limits::single(&call);
-        let limiter = call.limiter.clone();
+        let has_id = if call.quantity == 0 { Ok(()) } else { call.options.make_id() };
+        let (limiter, limits) = (call.limiter.clone(), Limits::single(&call));
         let asking = ask(call);
         Box::pin(async move {
+            has_id?;
             let (reply, by) = asking.await?;
             Reservation::new(limiter, by, limits, AllReply::from(reply), is_renewed)
         })
@@ -320,13 +299,12 @@ impl IntoFuture for AllCall<'_> {
 
     fn into_future(mut self) -> Self::IntoFuture {
         let groups = Groups::new(std::mem::take(&mut self.clauses), false).map(Arc::new);
-        let made = groups.and_then(|groups| Ok((self.request(&groups)?, groups)));
-        let (request, groups) = match made {
-            Ok(made) => made,
-            Err(error) => return Box::pin(ready(Err(error))),
-        };
-        let (pending, kind) = (self.limiter.core().send(request), self.kind);
-        Box::pin(async move { read_all(&groups, pending.await?, kind).map(|(reply, _)| reply) })
+        let request = groups.and_then(|groups| Ok((self.request(&groups)?, groups)));
+        let (core, kind) = (Arc::clone(self.limiter.core()), self.kind);
+        Box::pin(async move {
+            let (request, groups) = request?;
+            read_all(&groups, core.send(request).await?, kind).map(|(reply, _)| reply)
+        })
     }
 }
 
@@ -348,16 +326,13 @@ impl IntoFuture for AcquireAllCall<'_> {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let groups = match Groups::new(self.clauses, true) {
-            Ok(groups) if groups.reserving().is_some() => Arc::new(groups),
-            Ok(_) => return Box::pin(ready(Err(Error::reserves_nothing()))),
-            Err(error) => return Box::pin(ready(Err(error))),
-        };
-        let pending = self.limiter.core().send(calls::all(&groups, true));
-        let limiter = self.limiter.clone();
-        let is_renewed = self.is_renewed;
+        let groups = Groups::new(self.clauses, true).map(Arc::new);
+        let (limiter, is_renewed) = (self.limiter.clone(), self.is_renewed);
         Box::pin(async move {
-            let (reply, by) = read_all(&groups, pending.await?, AllKind::Take)?;
+            let groups = groups?;
+            groups.reserving().ok_or_else(Error::reserves_nothing)?;
+            let outcome = limiter.core().send(calls::all(&groups, true)).await?;
+            let (reply, by) = read_all(&groups, outcome, AllKind::Take)?;
             Reservation::new(limiter, by, Limits::several(&groups), reply, is_renewed)
         })
     }

@@ -15,9 +15,8 @@ use crate::{AllReply, Error, Limiter, Reply};
 /// The commands of a call, and what the core has to know to send them.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    pub first: Command,
-    /// Commands that are sent with the first, as one transaction. Their keys lie in its slot.
-    pub more: Vec<Command>,
+    /// One command, or several that are sent as one transaction. Their keys lie in one slot.
+    pub commands: Vec<Command>,
     /// The index of the key in the first command; `None` for a command that every node of a cluster answers for itself.
     pub key_at: Option<usize>,
     /// The longest that the server lets the call wait; zero waits without limit.
@@ -46,18 +45,10 @@ pub(crate) enum Undo {
     All(Arc<Groups>),
 }
 
-impl From<Command> for Request {
-    /// Creates a request for a command on a key.
-    fn from(command: Command) -> Request {
-        Request::new(command, Some(1))
-    }
-}
-
 impl Request {
-    pub fn new(first: Command, key_at: Option<usize>) -> Request {
+    pub fn new(commands: Vec<Command>, key_at: Option<usize>) -> Request {
         Request {
-            first,
-            more: Vec::new(),
+            commands,
             key_at,
             block: None,
             within: None,
@@ -67,16 +58,9 @@ impl Request {
         }
     }
 
-    /// Creates a request for commands that are executed as one.
-    fn together(commands: impl IntoIterator<Item = Command>) -> Request {
-        let mut commands = commands.into_iter();
-        let first = commands.next().unwrap_or_else(|| Command::new("PING"));
-        Request { more: commands.collect(), ..Request::from(first) }
-    }
-
     /// Returns the key that says which node of a cluster the call is for.
     pub fn key(&self) -> Option<&[u8]> {
-        self.first.word(self.key_at?)
+        self.commands.first()?.word(self.key_at?)
     }
 
     /// Returns the request that gives back what the call took. `reply` is `None` if it was lost: then only what has an id
@@ -90,7 +74,7 @@ impl Request {
                     true => Reply::read_granted(value).ok()?.granted.unwrap_or_default(),
                     false => *quantity,
                 };
-                vec![give_back(self.first.word(1)?, limit, granted)?]
+                vec![give_back(self.key()?, limit, granted)?]
             }
             (Undo::Release { id, is_made }, reply) => {
                 let reply = reply.and_then(|value| Reply::read_id(value).ok());
@@ -98,14 +82,12 @@ impl Request {
                 if !is_reserved {
                     return None;
                 }
-                vec![release(self.first.word(1)?, [id])]
+                vec![release(self.key()?, [id])]
             }
-            (Undo::All(groups), reply) => match reply {
-                Some(value) => groups.give_back(&AllReply::read(value).ok()?),
-                None => groups.release_made(),
-            },
+            (Undo::All(groups), Some(value)) => groups.give_back(&AllReply::read(value).ok()?),
+            (Undo::All(groups), None) => groups.release_made(),
         };
-        (!commands.is_empty()).then(|| Request::together(commands))
+        (!commands.is_empty()).then(|| Request::new(commands, Some(1)))
     }
 }
 
@@ -197,7 +179,7 @@ impl LimitCall<'_> {
             has_policy: limit.is_policy(),
             is_decision: true,
             undo,
-            ..Request::from(on_limit(name, key, limit, *quantity, options, takes))
+            ..Request::new(vec![on_limit(name, key, limit, *quantity, options, takes)], Some(1))
         }
     }
 }
@@ -274,7 +256,7 @@ pub(crate) fn all(groups: &Arc<Groups>, takes: bool) -> Request {
         has_policy: groups.clauses().any(|clause| clause.limit.is_policy()),
         is_decision: true,
         undo: if takes { Undo::All(Arc::clone(groups)) } else { Undo::Nothing },
-        ..Request::new(command, Some(2))
+        ..Request::new(vec![command], Some(2))
     }
 }
 
@@ -284,7 +266,7 @@ pub(crate) fn charge(groups: &Groups) -> Request {
     Request {
         has_policy: groups.clauses().any(|clause| clause.limit.is_policy()),
         is_decision: true,
-        ..Request::together(groups.clauses().map(command))
+        ..Request::new(groups.clauses().map(command).collect(), Some(1))
     }
 }
 
@@ -359,7 +341,7 @@ impl Settle {
 
     /// Returns the commands for all reservations, as one step.
     pub fn request(&self, reserved: &[Reserved]) -> Request {
-        Request::together(reserved.iter().flat_map(|each| self.commands(each)))
+        Request::new(reserved.iter().flat_map(|each| self.commands(each)).collect(), Some(1))
     }
 
     /// Reads the replies. Returns the names of the limits whose reservation is not held.

@@ -13,12 +13,11 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::{sleep, Instant};
 
-use crate::calls::{Request, Undo};
-use crate::memory::{Memory, TypedCall};
+use crate::calls::{LimitCall, Request, Undo};
 use crate::server::{bounded, is_not_serving, poll_once, Attempt, SendError, DEFAULT_TIMEOUT};
 use crate::servers::{Route, Routes};
 use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
-use crate::{Error, Limiter};
+use crate::{Error, Limiter, Reply};
 
 /// The maximum number of redirections of a call. If the nodes of a cluster disagree, MOVED replies would never end.
 const REDIRECTS: usize = 5;
@@ -65,7 +64,22 @@ pub(crate) struct Core {
     deadline: Option<Duration>,
     pub on_unsettled: Option<Hook>,
     /// The keys in memory, if the limiter uses those instead of a server.
-    pub memory: Option<Arc<Memory>>,
+    pub memory: Option<Arc<dyn InMemory>>,
+}
+
+/// The keys of a [`MemoryLimiter`](crate::MemoryLimiter), which the feature `memory` adds.
+pub(crate) trait InMemory: Send + Sync {
+    /// Returns the clock that a test sets, if there is one.
+    fn clock(&self) -> Option<Clock>;
+
+    /// Returns the reply to a call, which is decided when the future is polled. `None` if the call has to be sent as a command.
+    fn answer(
+        self: Arc<Self>,
+        call: &LimitCall<'_>,
+    ) -> Option<BoxFuture<'static, Result<Reply, Error>>>;
+
+    /// Returns the replies to commands that do not wait, without others between them.
+    fn ask_together(&self, commands: &[Command]) -> Vec<Value>;
 }
 
 /// The outcome of a call.
@@ -191,21 +205,23 @@ impl Core {
     }
 
     async fn ask(&self, request: &Request, attempt: &Attempt) -> Result<Vec<Value>, SendError> {
-        let Some(key) = request.key() else { return self.ask_each(&request.first, attempt).await };
-        if request.more.is_empty() {
-            let commands = std::slice::from_ref(&request.first);
+        let Some(key) = request.key() else {
+            return self.ask_each(&request.commands, attempt).await;
+        };
+        if let [_] = request.commands.as_slice() {
             let is_alone = request.block.is_some();
-            let replies = self.follow_redirects(key, commands, is_alone, attempt).await?;
+            let replies = self.follow_redirects(key, &request.commands, is_alone, attempt).await?;
             return replies_unless(replies, |_| true);
         }
-        let parts = std::iter::once(&request.first).chain(&request.more);
-        if !self.routes.are_in_one_slot(parts.clone().filter_map(|command| command.word(1))) {
+        let keys = request.commands.iter().filter_map(|command| command.word(1));
+        if !self.routes.are_in_one_slot(keys) {
             let error = Error::cross_slot();
             let reply = ErrorReply::new(&error.to_string());
             return Err(SendError::Reply(reply));
         }
-        let (multi, exec) = (Command::new("MULTI"), Command::new("EXEC"));
-        let commands: Vec<_> = std::iter::once(multi).chain(parts.cloned()).chain([exec]).collect();
+        let mut commands = vec![Command::new("MULTI")];
+        commands.extend_from_slice(&request.commands);
+        commands.push(Command::new("EXEC"));
         let replies = self.follow_redirects(key, &commands, false, attempt).await?;
         match replies_unless(replies, |_| true)?.pop() {
             Some(Value::Array(replies)) => Ok(replies),
@@ -252,13 +268,12 @@ impl Core {
     /// Sends a command to each node of a cluster, and returns one reply from each.
     async fn ask_each(
         &self,
-        command: &Command,
+        commands: &[Command],
         attempt: &Attempt,
     ) -> Result<Vec<Value>, SendError> {
         let mut all = Vec::new();
         for server in self.routes.all(attempt).await? {
             let route = Route { server, asking: false };
-            let commands = std::slice::from_ref(command);
             all.extend(self.exchange(&route, commands, false, attempt).await?);
         }
         replies_unless(all, |_| true)
@@ -416,20 +431,12 @@ impl Core {
 
 /// Decides calls on keys in memory.
 impl Core {
-    /// Decides a call on keys in memory from its typed arguments, without making a command.
-    pub fn decide_typed(&self, call: &TypedCall) -> Result<crate::Reply, Error> {
-        let Some(memory) = &self.memory else { return Ok(crate::Reply::unreached(false)) };
-        let refused = |reply| self.send_error(SendError::Reply(reply), &Attempt::new(None));
-        memory.decide(call).map_err(refused)
-    }
-
     /// Decides a call on keys in memory; `None` if it is for a server or may wait.
     fn decide(&self, request: &Request) -> Option<Result<Outcome, Error>> {
         let memory = self.memory.as_ref().filter(|_| request.block.is_none())?;
-        let commands = std::iter::once(&request.first).chain(&request.more);
-        let replies = memory.ask_together(commands);
+        let replies = memory.ask_together(&request.commands);
         Some(match replies.as_slice() {
-            [Value::Error(reply)] if request.more.is_empty() => {
+            [Value::Error(reply)] if request.commands.len() == 1 => {
                 let error = SendError::Reply(reply.clone());
                 Err(self.request_error(error, request.has_policy, &Attempt::new(None)))
             }

@@ -26,9 +26,6 @@ mod limiter;
 mod local;
 #[cfg(feature = "memory")]
 mod memory;
-#[cfg(not(feature = "memory"))]
-#[path = "memory/absent.rs"]
-mod memory;
 mod options;
 mod period;
 mod process;

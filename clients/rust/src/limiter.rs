@@ -404,7 +404,7 @@ impl Limiter {
         if reset {
             command.arg(b"RESET");
         }
-        let nodes = self.ask_nodes(Request::new(command, None)).await?;
+        let nodes = self.ask_nodes(command, None).await?;
         let mut all = Vec::new();
         for value in &nodes {
             all.extend(read_top(value)?);
@@ -424,7 +424,7 @@ impl Limiter {
     /// assert_eq!((policies[0].name.as_str(), policies[0].allowed), ("day", 1));
     #[doc = example!(end)]
     pub async fn policies(&self) -> Result<Vec<Policy>, Error> {
-        let nodes = self.ask_nodes(Request::new(Command::new("RL.POLICIES"), None)).await?;
+        let nodes = self.ask_nodes(Command::new("RL.POLICIES"), None).await?;
         let mut sums: BTreeMap<(String, String), Policy> = BTreeMap::new();
         for value in &nodes {
             for policy in read_policies(value)? {
@@ -440,15 +440,20 @@ impl Limiter {
         Ok(sums.into_values().collect())
     }
 
-    async fn ask_nodes(&self, request: Request) -> Result<Vec<Value>, Error> {
-        match self.0.send(request).await? {
+    /// Returns the reply of the node that has the key, or without `key_at` of each node.
+    async fn ask_nodes(
+        &self,
+        command: Command,
+        key_at: Option<usize>,
+    ) -> Result<Vec<Value>, Error> {
+        match self.0.send(Request::new(vec![command], key_at)).await? {
             Outcome::Replies(values, _) => Ok(values),
             Outcome::Unreached(_) => Ok(Vec::new()),
         }
     }
 
     async fn ask(&self, command: Command) -> Result<Value, Error> {
-        let values = self.ask_nodes(command.into()).await?;
+        let values = self.ask_nodes(command, Some(1)).await?;
         values.into_iter().next().ok_or_else(|| Error::unexpected("a value", &Value::Nil))
     }
 }

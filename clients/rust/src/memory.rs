@@ -8,14 +8,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use commands::memory::{MemoryServer, Outcome, Ticket, Value as MemoryValue};
 use commands::share::Share;
+use engine::Request;
 use tokio::sync::Notify;
 
-use crate::core::{Clock, Core};
+use crate::calls::{CallKind, LimitCall};
+use crate::core::{Clock, Core, InMemory};
 use crate::transport::{
     Address, BoxFuture, Command, Connection, ErrorReply, Failure, Servers, Transport, Value,
 };
 use crate::{Error, Limiter, Reply, Unreachable};
-pub(crate) use typed::TypedCall;
 
 /// The pause between two readings of a test's clock while a call waits.
 const POLL: Duration = Duration::from_millis(3);
@@ -190,7 +191,7 @@ fn fill_random(bytes: &mut [u8]) {
 }
 
 /// Keys in memory, the commands on them, and the calls that wait.
-pub(crate) struct Memory {
+struct Memory {
     state: Mutex<State>,
     clock: Option<Clock>,
     /// Notifies waiting calls that something has changed.
@@ -203,12 +204,27 @@ struct State {
     waiting: usize,
 }
 
-impl Memory {
-    /// Returns the clock that a test holds, if there is one.
-    pub(crate) fn clock(&self) -> Option<Clock> {
+impl InMemory for Memory {
+    fn clock(&self) -> Option<Clock> {
         self.clock.clone()
     }
 
+    fn answer(
+        self: Arc<Memory>,
+        call: &LimitCall<'_>,
+    ) -> Option<BoxFuture<'static, Result<Reply, Error>>> {
+        let request = typed::request(call, &self.lock().server)?;
+        let (key, only_looks): (Box<[u8]>, _) = (call.key.into(), call.kind == CallKind::Look);
+        Some(Box::pin(async move { self.decide(&key, &request, only_looks) }))
+    }
+
+    fn ask_together(&self, commands: &[Command]) -> Vec<Value> {
+        let mut state = self.lock();
+        commands.iter().map(|command| self.reply(&mut state, command)).collect()
+    }
+}
+
+impl Memory {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -228,13 +244,16 @@ impl Memory {
         outcome
     }
 
-    /// Returns the replies to commands that do not wait, without others between them.
-    pub(crate) fn ask_together<'a>(
-        &self,
-        commands: impl IntoIterator<Item = &'a Command>,
-    ) -> Vec<Value> {
+    fn decide(&self, key: &[u8], request: &Request, only_looks: bool) -> Result<Reply, Error> {
         let mut state = self.lock();
-        commands.into_iter().map(|command| self.reply(&mut state, command)).collect()
+        let decided = state.server.decide(key, request, only_looks, self.now_us());
+        if state.waiting > 0 {
+            self.changed.notify_waiters();
+        }
+        match decided {
+            Ok(decision) => Ok(Reply::from(&decision)),
+            Err(error) => Err(Error::Server(ErrorReply::new(&error.to_string()))),
+        }
     }
 
     fn reply(&self, state: &mut State, command: &Command) -> Value {
@@ -246,16 +265,6 @@ impl Memory {
                 Value::Nil
             }
         }
-    }
-
-    /// Decides a call without words.
-    pub(crate) fn decide(&self, call: &TypedCall) -> Result<Reply, ErrorReply> {
-        let mut state = self.lock();
-        let decided = call.decide(&mut state.server, self.now_us());
-        if state.waiting > 0 {
-            self.changed.notify_waiters();
-        }
-        decided.map_err(|error| ErrorReply::new(&error.to_string()))
     }
 
     /// Returns the reply to a command that may wait.

@@ -1,10 +1,8 @@
-//! Calls that the engine decides without words: of one limit in numbers, with no option but LEAVE. Other calls are written
-//! as a command, as for a server.
+//! Calls that the engine decides without words: of one limit in numbers, with no option but LEAVE.
 
 use std::time::Duration;
 
 use commands::environment::Environment;
-use commands::error::Error;
 use commands::limits::WindowKind;
 use commands::memory::MemoryServer;
 use engine::anchor::Start;
@@ -16,64 +14,59 @@ use engine::{
 
 use crate::calls::{CallKind, LimitCall};
 use crate::limit::AnyLimit;
+use crate::options::Options;
 use crate::{Decision, Period, Reply};
 
 /// The largest number that a server accepts.
 const MAX_NUMBER: u64 = i64::MAX.unsigned_abs();
 
-/// A limit in numbers, each of which is in the range that a server accepts.
-#[derive(Clone, Copy, Debug)]
-enum LimitNumbers {
-    /// `max_burst`, `count` and the period of a rate.
-    Rate { max_burst: u64, count: u64, period_ms: u64 },
-    /// The limit, the period and the kind of a window.
-    Window { limit: u64, period: period::Period, kind: WindowKind },
+/// Returns the engine's request for a call. `None` if it has to be written as a command, also because only that says what
+/// is wrong with it.
+pub(super) fn request(call: &LimitCall<'_>, server: &MemoryServer) -> Option<Request> {
+    let LimitCall { kind, limit, quantity, options, .. } = call;
+    let Options { leave, .. } = *options;
+    let is_plain = matches!(kind, CallKind::Take | CallKind::Look)
+        && *options == Options { leave, ..Options::default() }
+        && limit.ban_length().is_none()
+        && !server.policies_only();
+    let may_leave = leave == 0 || (*quantity >= 0 && leave <= MAX_NUMBER);
+    if !is_plain || !may_leave {
+        return None;
+    }
+    let mut request = Request::new(engine_limit(limit, server)?);
+    request.ask.quantity = Quantity::from_signed(*quantity);
+    request.ask.leave = server.share().scale_leave(leave);
+    request.unit = TimeUnit::Milliseconds;
+    Some(request)
 }
 
-impl LimitNumbers {
-    /// Returns the numbers; `None` if one is out of range, or only a command can say what the limit is.
-    fn new(limit: &AnyLimit) -> Option<LimitNumbers> {
-        match limit {
-            AnyLimit::Rate(rate) => {
-                let (max_burst, count, period) = rate.numbers()?;
-                let Length::Ms(period_ms) = engine_period(period)?.length() else { return None };
-                let is_in_range = max_burst < MAX_NUMBER && (1..=MAX_NUMBER).contains(&count);
-                is_in_range.then_some(LimitNumbers::Rate { max_burst, count, period_ms })
+fn engine_limit(limit: &AnyLimit, server: &MemoryServer) -> Option<EngineLimit> {
+    match limit {
+        AnyLimit::Rate(rate) => {
+            let (max_burst, count, period) = rate.numbers()?;
+            let Length::Ms(period_ms) = engine_period(period)?.length() else { return None };
+            if max_burst >= MAX_NUMBER || !(1..=MAX_NUMBER).contains(&count) {
+                return None;
             }
-            AnyLimit::Window(window) => {
-                let (limit, period) = window.numbers()?;
-                let (start, buckets) = (window.starts_at(), window.buckets);
-                let kind = match (window.is_fixed(), buckets) {
-                    _ if window.tz.is_some() => return None,
-                    (false, None | Some(1..=65_536)) if start.is_none() => {
-                        WindowKind::Sliding { buckets }
-                    }
-                    (true, None) => {
-                        let start = start.map(|start| Start::parse(start.as_bytes())).transpose();
-                        WindowKind::Fixed { start: start.ok()?, zone: None }
-                    }
-                    _ => return None,
-                };
-                let period = engine_period(period)?;
-                (limit <= MAX_NUMBER).then_some(LimitNumbers::Window { limit, period, kind })
-            }
-            AnyLimit::Semaphore(_) => None,
+            server.share().scale_rate(max_burst, count, period_ms).map(EngineLimit::Rate)
         }
-    }
-
-    /// Returns the limit of the engine, with the share and the settings of `server`.
-    fn for_server(&self, server: &MemoryServer) -> Result<EngineLimit, Error> {
-        let share = server.share();
-        match *self {
-            LimitNumbers::Rate { max_burst, count, period_ms } => {
-                let rate = share.scale_rate(max_burst, count, period_ms);
-                rate.map(EngineLimit::Rate).ok_or(Error::BucketTooLong)
-            }
-            LimitNumbers::Window { limit, period, kind } => {
-                let window = server.window(share.scale_limit(limit), Some(period), kind);
-                window.map(EngineLimit::Window)
-            }
+        AnyLimit::Window(window) => {
+            let (max, period) = window.numbers()?;
+            let kind = match (window.is_fixed(), window.buckets, window.starts_at()) {
+                _ if window.tz.is_some() || max > MAX_NUMBER => return None,
+                (false, buckets @ (None | Some(1..=65_536)), None) => {
+                    WindowKind::Sliding { buckets }
+                }
+                (true, None, start) => {
+                    let start = start.map(|start| Start::parse(start.as_bytes())).transpose();
+                    WindowKind::Fixed { start: start.ok()?, zone: None }
+                }
+                _ => return None,
+            };
+            let max = server.share().scale_limit(max);
+            server.window(max, Some(engine_period(period)?), kind).ok().map(EngineLimit::Window)
         }
+        AnyLimit::Semaphore(_) => None,
     }
 }
 
@@ -91,54 +84,6 @@ fn engine_period(Period { count, unit }: Period) -> Option<period::Period> {
         _ => return None,
     };
     period::Period::new(count, unit).ok()
-}
-
-/// A call of [`Limiter::take`](crate::Limiter::take) or [`Limiter::look`](crate::Limiter::look).
-#[derive(Debug)]
-pub(crate) struct TypedCall {
-    key: Box<[u8]>,
-    limit: LimitNumbers,
-    quantity: i64,
-    leave: u64,
-    only_looks: bool,
-}
-
-impl TypedCall {
-    /// Creates a call; `None` if it has to be written as a command, also because only that says what is wrong with it.
-    pub fn new(call: &LimitCall<'_>) -> Option<TypedCall> {
-        let LimitCall { kind, key, limit, quantity, options, .. } = call;
-        let only_looks = match kind {
-            CallKind::Take => false,
-            CallKind::Look => true,
-            CallKind::LookToReserve | CallKind::Reserve => return None,
-        };
-        let leave = options.leave;
-        let may_leave = leave == 0 || (*quantity >= 0 && leave <= MAX_NUMBER);
-        let has_only_leave = !options.at_most
-            && !options.force
-            && !options.count_denied
-            && options.ahead.is_none()
-            && options.block.is_none();
-        if !may_leave || !has_only_leave || limit.ban_length().is_some() {
-            return None;
-        }
-        let limit = LimitNumbers::new(limit)?;
-        Some(TypedCall { key: (*key).into(), limit, quantity: *quantity, leave, only_looks })
-    }
-
-    /// Decides the call on the keys of `server`.
-    pub fn decide(&self, server: &mut MemoryServer, now_us: u64) -> Result<Reply, Error> {
-        let environment = &*server;
-        if environment.policies_only() {
-            return Err(Error::PoliciesOnly);
-        }
-        let mut request = Request::new(self.limit.for_server(environment)?);
-        request.ask.quantity = Quantity::from_signed(self.quantity);
-        request.ask.leave = environment.share().scale_leave(self.leave);
-        request.unit = TimeUnit::Milliseconds;
-        let decision = server.decide(&self.key, &request, self.only_looks, now_us)?;
-        Ok(Reply::from(&decision))
-    }
 }
 
 impl From<&EngineDecision> for Reply {
