@@ -7,6 +7,9 @@ use tokio::time::Instant;
 
 /// The number of consecutive failures that open a breaker. One or two may be the fault of a connection.
 pub(crate) const FAILURES: u32 = 3;
+/// The number of calls in a row that do not count as failures because the program was too busy to read a reply. The server may
+/// hang as well.
+pub(crate) const LATE_CALLS: u32 = 10;
 /// The pause between two probes. A server that is back gets calls again after at most this pause and one probe.
 pub(crate) const PAUSE: Duration = Duration::from_millis(200);
 /// The time limit of a probe.
@@ -16,7 +19,8 @@ pub(crate) const PROBE: Duration = Duration::from_secs(1);
 /// probe whether the server is back. Any reply closes it, even an error reply.
 ///
 /// Concurrent calls fail for the same reason, so they count as one failure: a call that began before the last failure does
-/// not count. Neither does a call during which the server replied to another call.
+/// not count. Neither does a call during which the server replied to another call, nor one whose reply the program was too
+/// busy to read, up to `LATE_CALLS` in a row.
 pub(crate) struct Breaker(Mutex<State>);
 
 #[derive(Default)]
@@ -25,6 +29,8 @@ struct State {
     failures: u32,
     replied_at: Option<Instant>,
     counted_at: Option<Instant>,
+    late_calls: u32,
+    late_at: Option<Instant>,
     probe_at: Option<Instant>,
     is_probing: bool,
     reason: String,
@@ -64,7 +70,18 @@ impl Breaker {
         let mut state = self.state();
         state.replied_at = Some(now);
         state.failures = 0;
+        state.late_calls = 0;
         state.is_open = false;
+    }
+
+    /// Returns whether a call that began at `began` is no failure although it got no reply, because the program was busy.
+    pub fn forgives_late(&self, began: Instant, now: Instant) -> bool {
+        let mut state = self.state();
+        if state.late_at.is_none_or(|late| began >= late) {
+            state.late_calls = state.late_calls.saturating_add(1);
+            state.late_at = Some(now);
+        }
+        state.late_calls <= LATE_CALLS
     }
 
     /// Records that a call that began at `began` got no reply. Returns whether that opens the breaker.

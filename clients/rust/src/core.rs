@@ -382,7 +382,8 @@ impl Core {
         let Some((server, link)) = attempt.target() else {
             return Error::no_reply_in_time("the cluster", waited, is_sent, None);
         };
-        if attempt.is_late.load(Relaxed) {
+        let is_late = attempt.is_late.load(Relaxed);
+        if is_late && server.breaker.forgives_late(attempt.began, now) {
             return Error::program_was_busy(&server.name(), waited);
         }
         if server.is_full() && !is_sent {
