@@ -279,7 +279,7 @@ fn read_all(
                 AllKind::Charge => calls::read_charge(&values, groups)?,
                 AllKind::Take | AllKind::Look => {
                     let mut reply = AllReply::read(values.first().unwrap_or(&Value::Nil))?;
-                    reply.paid = groups.paid(&reply, kind == AllKind::Take);
+                    groups.add_names(&mut reply, kind == AllKind::Take);
                     reply
                 }
             };

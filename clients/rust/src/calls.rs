@@ -283,9 +283,9 @@ pub(crate) fn read_charge(values: &[Value], groups: &Groups) -> Result<AllReply,
         groups.clauses().zip(&answers).map(left).enumerate().min_by_key(|(_, left)| *left);
     let at = deciding.map_or(0, |(at, _)| at);
     let reply = answers.get(at).cloned().unwrap_or_else(|| Reply::unreached(true));
-    let paying = groups.clauses().filter(|clause| clause.quantity_taken() > 0);
-    let paid = paying.map(|clause| clause.shown_name().to_owned()).collect();
-    Ok(AllReply { reply, clause: at.saturating_add(1), answers, paid })
+    let mut reply = AllReply::new(reply, at.saturating_add(1), answers);
+    groups.add_names(&mut reply, true);
+    Ok(reply)
 }
 
 /// Returns the first error reply among the answers, if there is one. Its text names the limits of all of them.

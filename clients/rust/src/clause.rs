@@ -232,29 +232,42 @@ impl Groups {
         other.map_or(Ok(()), |clause| Err(Error::force_of_options(clause.shown_name())))
     }
 
-    /// Returns the clause of each group that took in an allowed call, with its answer.
-    fn choices<'a>(&'a self, reply: &'a AllReply) -> impl Iterator<Item = (&'a Clause, &'a Reply)> {
+    /// Returns each group and its choice with the answer to it: the first clause that is allowed or in shadow. It takes if
+    /// the call is allowed. A group without a choice denies the call.
+    fn choices<'a>(
+        &'a self,
+        reply: &'a AllReply,
+    ) -> impl Iterator<Item = (&'a [Clause], Option<(&'a Clause, &'a Reply)>)> {
         let mut answers = reply.answers.iter();
-        self.0.iter().filter_map(move |group| {
-            let answered: Vec<_> = group.iter().zip(answers.by_ref().take(group.len())).collect();
-            answered
-                .into_iter()
-                .find(|(clause, answer)| answer.is_allowed() || clause.options.shadow)
+        self.iter().map(move |group| {
+            let mut answered = group.iter().zip(answers.by_ref().take(group.len()));
+            let choice =
+                answered.find(|(clause, answer)| answer.is_allowed() || clause.options.shadow);
+            answered.for_each(drop);
+            (group, choice)
         })
     }
 
-    /// Returns the names of the limits that took: the choices, unless they only check, or are in shadow and would have been
-    /// denied.
-    pub fn paid(&self, reply: &AllReply, has_taken: bool) -> Vec<String> {
-        if !reply.is_allowed() {
-            return Vec::new();
-        }
-        let has_paid = |(clause, answer): &(&Clause, &Reply)| {
+    /// Adds the names of the limits, of those that took something, and of those that denied the call. A choice took nothing
+    /// if it only checks, or is in shadow and would have been denied.
+    pub fn add_names(&self, reply: &mut AllReply, has_taken: bool) {
+        let name = |clause: &Clause| clause.shown_name().to_owned();
+        let (mut paid, mut denied) = (Vec::new(), Vec::new());
+        for (group, choice) in self.choices(reply) {
+            let Some((clause, answer)) = choice else {
+                denied.extend(group.iter().map(name));
+                continue;
+            };
             let is_missing = has_taken && clause.reserves() && answer.id.is_none();
-            answer.is_allowed() && clause.quantity_taken() > 0 && !is_missing
-        };
-        let paid = self.choices(reply).filter(has_paid);
-        paid.map(|(clause, _)| clause.shown_name().to_owned()).collect()
+            if answer.is_allowed() && clause.quantity_taken() > 0 && !is_missing {
+                paid.push(name(clause));
+            }
+        }
+        match reply.is_allowed() {
+            true => reply.paid = paid,
+            false => reply.denied = denied,
+        }
+        reply.names = self.clauses().map(name).collect();
     }
 
     /// Returns the commands that give back what an allowed call took.
@@ -262,7 +275,8 @@ impl Groups {
         if !reply.is_allowed() {
             return Vec::new();
         }
-        self.choices(reply).filter_map(|(clause, answer)| clause.give_back(answer)).collect()
+        let choices = self.choices(reply).filter_map(|(_, choice)| choice);
+        choices.filter_map(|(clause, answer)| clause.give_back(answer)).collect()
     }
 
     /// Returns the commands that release all that may have been reserved with ids that the limiter made. Another holder may

@@ -32,8 +32,8 @@ const MAX_INTEGER: u128 = 999_999_999_999_999;
 pub struct ReplyWithOptions {
     /// The reply; for several limits, that of the one that decides.
     reply: Reply,
-    /// The answer of each limit.
-    answers: Vec<Reply>,
+    /// The answer of each limit, and whether it denied the call.
+    answers: Vec<(Reply, bool)>,
     limits: Vec<Arc<AnyLimit>>,
     names: Vec<Option<String>>,
     keys: Vec<Vec<u8>>,
@@ -44,7 +44,17 @@ pub struct ReplyWithOptions {
 impl ReplyWithOptions {
     /// Creates a reply without options, of one limit or of several.
     pub fn new(reply: impl Into<AllReply>) -> ReplyWithOptions {
-        let AllReply { reply, answers, .. } = reply.into();
+        let AllReply { reply, answers, denied, names, .. } = reply.into();
+        // Another limit that is in shadow, or in a group whose other limit could have paid, may have a denial as its answer.
+        let has_denied = |at: usize, answer: &Reply| match names.get(at) {
+            Some(name) => denied.contains(name),
+            None => !reply.is_allowed() && !answer.is_allowed(),
+        };
+        let answers = answers.into_iter().enumerate().map(|(at, answer)| {
+            let has_denied = has_denied(at, &answer);
+            (answer, has_denied)
+        });
+        let answers = answers.collect();
         ReplyWithOptions {
             reply,
             answers,
@@ -129,7 +139,7 @@ impl ReplyWithOptions {
 
     fn items(&self) -> impl Iterator<Item = Item<'_>> {
         let is_one = self.answers.len() == 1;
-        self.answers.iter().enumerate().map(move |(at, reply)| {
+        self.answers.iter().enumerate().map(move |(at, (reply, has_denied))| {
             let limit = self.limits.get(at).map(AsRef::as_ref);
             let policy = limit.and_then(AnyLimit::policy_name);
             let name = match (self.names.get(at), policy) {
@@ -142,7 +152,7 @@ impl ReplyWithOptions {
                 [one] => Some(one.as_slice()),
                 each => each.get(at).map(Vec::as_slice),
             };
-            Item { name, limit, reply, key }
+            Item { name, limit, reply, key, has_denied: *has_denied }
         })
     }
 }
@@ -166,6 +176,8 @@ struct Item<'a> {
     limit: Option<&'a AnyLimit>,
     reply: &'a Reply,
     key: Option<&'a [u8]>,
+    /// True if this limit denied the call.
+    has_denied: bool,
 }
 
 impl Item<'_> {
@@ -416,9 +428,7 @@ impl Problem {
         if denied.any(|each| !each.reply.reachable) {
             return Some(Problem::reduced_capacity());
         }
-        // A reply that allows has no denial, whatever limits in it only watch.
-        let items = named(replies).into_iter().filter(|(each, _)| !each.reply.is_allowed());
-        let violated = items.filter(|(_, item)| !item.reply.is_allowed());
+        let violated = named(replies).into_iter().filter(|(_, item)| item.has_denied);
         let violated = violated.map(|(_, item)| item.name.into_owned()).collect();
         Some(Problem { kind: ProblemKind::Quota, violated })
     }

@@ -152,6 +152,11 @@ pub struct AllReply {
     /// The names of the limits that took, in their order; of a group one at most. Empty if the call was denied, or the
     /// server could not be reached.
     pub paid: Vec<String>,
+    /// The names of the limits that denied the call, in their order; of a group that denied, those of all its limits. Empty
+    /// if the call was allowed. A policy that is in shadow on the server is named too, because the client cannot tell.
+    pub denied: Vec<String>,
+    /// The names of all limits, in the order of `answers`. Empty for a single limit.
+    pub names: Vec<String>,
 }
 
 impl Deref for AllReply {
@@ -163,12 +168,17 @@ impl Deref for AllReply {
 }
 
 impl AllReply {
-    pub(crate) fn unreached(is_allowed: bool) -> AllReply {
-        let reply = Reply::unreached(is_allowed);
-        AllReply { reply, clause: 0, answers: Vec::new(), paid: Vec::new() }
+    /// Creates a reply without names.
+    pub(crate) fn new(reply: Reply, clause: usize, answers: Vec<Reply>) -> AllReply {
+        let (paid, denied, names) = (Vec::new(), Vec::new(), Vec::new());
+        AllReply { reply, clause, answers, paid, denied, names }
     }
 
-    /// Reads the reply of RL.ALL. `paid` stays empty.
+    pub(crate) fn unreached(is_allowed: bool) -> AllReply {
+        AllReply::new(Reply::unreached(is_allowed), 0, Vec::new())
+    }
+
+    /// Reads the reply of RL.ALL, which has no names.
     pub(crate) fn read(value: &Value) -> Result<AllReply, Error> {
         let clause = usize::try_from(integer(element(value, 5)?)?).unwrap_or(0);
         // Only the answer of ACQUIRE has a sixth element, its id.
@@ -177,14 +187,14 @@ impl AllReply {
             Err(_) => Reply::read(answer),
         };
         let answers = array(element(value, 6)?)?.iter().map(read).collect::<Result<_, _>>()?;
-        Ok(AllReply { reply: Reply::read(value)?, clause, answers, paid: Vec::new() })
+        Ok(AllReply::new(Reply::read(value)?, clause, answers))
     }
 }
 
 impl From<Reply> for AllReply {
-    /// Creates the reply of a single limit. `paid` is empty.
+    /// Creates the reply of a single limit, without names.
     fn from(reply: Reply) -> AllReply {
-        AllReply { clause: 1, answers: vec![reply.clone()], paid: Vec::new(), reply }
+        AllReply::new(reply.clone(), 1, vec![reply])
     }
 }
 

@@ -50,6 +50,8 @@ fn asked(case: &Json) -> ReplyWithOptions {
         Some(answers) => {
             let mut all = AllReply::from(reply(given));
             all.answers = answers.iter().map(reply).collect();
+            all.names = list(&given["names"]).iter().map(text).collect();
+            all.denied = list(&given["denied"]).iter().map(text).collect();
             ReplyWithOptions::new(all)
         }
     };
