@@ -26,7 +26,8 @@
 //! - Held: it is in `batches`, oldest first, and `take` spends it.
 //! - Settling: it is in `settling`, or in the round that is under way. RL.APPLY counts what was spent; RL.RELEASE is sent if
 //!   that is nothing. If the reply is 0 although the reservation cannot have ended, the server has lost the reservation, and
-//!   RL.WINDOW with FORCE counts what was spent.
+//!   RL.WINDOW with FORCE counts what was spent. After `close`, a settlement is given up if the server refuses it or does not
+//!   answer CLOSE_TRIES rounds. Then the batch counts when its lease ends.
 //! - Lost: it is in `lost`. The server may have executed the RL.ACQUIRE, or may still do so. So RL.RELEASE is sent now, and
 //!   again LOST_NS after the end of the lease.
 //!
@@ -110,21 +111,6 @@ fn reply_with(
 ) -> Reply {
     let reply = Reply::unreached(true);
     Reply { decision, limit, remaining, retry_after, reset_after, reachable: true, ..reply }
-}
-
-/// The numbers in the reply to a take that was allowed. A [`Reply`] is four times as large, and slower to return.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Spent {
-    limit: u64,
-    remaining: u64,
-    reset_after: Duration,
-}
-
-impl From<Spent> for Reply {
-    #[inline]
-    fn from(spent: Spent) -> Reply {
-        reply_with(Decision::Allowed, spent.limit, spent.remaining, None, spent.reset_after)
-    }
 }
 
 fn as_ns(ms: u64) -> i64 {
@@ -218,22 +204,6 @@ struct Denial {
     until_ns: i64,
 }
 
-impl Denial {
-    /// Returns the reply to a take while `left` is held.
-    fn reply_to(&self, quantity: u64, leave: u64, left: u64, now_ns: i64) -> Reply {
-        let passed_ms = now_ns.saturating_sub(self.at_ns).max(0) / MS;
-        let passed = Duration::from_millis(passed_ms.unsigned_abs());
-        let retry_after = match self.reply.retry_after {
-            Some(wait) if quantity.saturating_add(leave) <= self.reply.limit => {
-                Some(wait.saturating_sub(passed).max(Duration::from_millis(1)))
-            }
-            _ => None,
-        };
-        let reset_after = self.reply.reset_after.saturating_sub(passed);
-        reply_with(self.reply.decision, self.reply.limit, left, retry_after, reset_after)
-    }
-}
-
 /// The leases of one key.
 ///
 /// A caller tries [`Leases::take`]. If that returns `None`, it calls [`Leases::want`], and tries again after the next round.
@@ -268,7 +238,7 @@ pub(crate) struct Leases {
     /// its round may read it only then.
     error: Option<Error>,
     error_round: u64,
-    /// The last error reply to a settlement that was given up. What it was to settle counts when its lease ends.
+    /// The last error reply to a settlement since [`Leases::close`]. What it was to settle counts when its lease ends.
     pub refused: Option<Error>,
     is_under_way: bool,
     retry_at_ns: i64,
@@ -336,19 +306,21 @@ impl Leases {
 
     // Spending.
 
-    /// Spends from the first batch, as nearly every take does. Returns `None` if that is not enough.
+    /// Decides. Returns `None` if the server must be asked. The quantity counts as demand, unless it `is_counted` already
+    /// because [`Leases::want`] was called for it.
     #[inline]
-    pub(crate) fn spend(
+    pub(crate) fn take(
         &mut self,
         quantity: u64,
         is_counted: bool,
         clock: &impl Clock,
-    ) -> Option<Spent> {
-        let now_ns = clock.monotonic_ns();
-        self.demand.asked_at_ns = now_ns;
+    ) -> Result<Option<Reply>, Error> {
+        let monotonic_ns = clock.monotonic_ns();
+        self.demand.asked_at_ns = monotonic_ns;
+        // Nearly every take spends from the first batch.
         if let Some(batch) = self.batches.front_mut() {
             if quantity <= batch.left
-                && now_ns < batch.until.monotonic_ns
+                && monotonic_ns < batch.until.monotonic_ns
                 && clock.wall_ns() < batch.until.wall_ns
             {
                 if !is_counted {
@@ -359,38 +331,21 @@ impl Leases {
                 if left <= low {
                     self.refill(left);
                 }
-                return Some(self.spent(left));
+                return Ok(Some(self.allowed(left)));
             }
         }
-        None
-    }
-
-    /// Decides. Returns `None` if the server must be asked. The quantity counts as demand, unless it `is_counted` already
-    /// because [`Leases::want`] was called for it.
-    pub(crate) fn take(
-        &mut self,
-        quantity: u64,
-        is_counted: bool,
-        clock: &impl Clock,
-    ) -> Result<Option<Reply>, Error> {
-        if let Some(spent) = self.spend(quantity, is_counted, clock) {
-            return Ok(Some(spent.into()));
-        }
-        let now = clock.now();
-        let reply = self.take_slowly(quantity, now)?;
+        let reply = self.take_slowly(quantity, Now { monotonic_ns, wall_ns: clock.wall_ns() })?;
         if reply.is_some() && !is_counted {
-            self.count(quantity, now.monotonic_ns);
+            self.count(quantity, monotonic_ns);
         }
         Ok(reply)
     }
 
+    /// Returns the reply to a take that was allowed, while `left` is held.
     #[inline]
-    fn spent(&self, left: u64) -> Spent {
-        Spent {
-            limit: self.limit.unwrap_or(0),
-            remaining: self.remaining.saturating_add(left),
-            reset_after: self.reset_after,
-        }
+    fn allowed(&self, left: u64) -> Reply {
+        let (limit, remaining) = (self.limit.unwrap_or(0), self.remaining.saturating_add(left));
+        reply_with(Decision::Allowed, limit, remaining, None, self.reset_after)
     }
 
     /// Settles the first batch if it is spent, and requests the next one.
@@ -403,10 +358,15 @@ impl Leases {
         self.is_due = true;
     }
 
-    fn take_slowly(&mut self, quantity: u64, now: Now) -> Result<Option<Reply>, Error> {
+    fn refuse_semaphore(&self) -> Result<(), Error> {
         if self.is_semaphore {
             return Err(Error::lease_of_semaphore());
         }
+        Ok(())
+    }
+
+    fn take_slowly(&mut self, quantity: u64, now: Now) -> Result<Option<Reply>, Error> {
+        self.refuse_semaphore()?;
         if self.drop_ended(now) {
             self.is_due = true;
         }
@@ -423,24 +383,32 @@ impl Leases {
                     self.refill(left);
                 }
             }
-            return Ok(Some(self.spent(left.saturating_sub(quantity)).into()));
+            return Ok(Some(self.allowed(left.saturating_sub(quantity))));
         }
         if self.is_too_much(quantity, now.monotonic_ns) {
             let limit = self.terms.limit.or(self.limit).unwrap_or(0);
             let remaining = self.remaining.saturating_add(left);
-            return Ok(Some(reply_with(
-                Decision::Denied,
-                limit,
-                remaining,
-                None,
-                self.reset_after,
-            )));
+            let reply = reply_with(Decision::Denied, limit, remaining, None, self.reset_after);
+            return Ok(Some(reply));
         }
-        Ok(self.denial.as_ref().and_then(|denial| {
+        let is_denied = |denial: &&Denial| {
             let is_short = quantity.saturating_sub(left) >= denial.short;
-            let is_known = now.monotonic_ns < denial.until_ns && is_short;
-            is_known.then(|| denial.reply_to(quantity, self.terms.leave, left, now.monotonic_ns))
-        }))
+            now.monotonic_ns < denial.until_ns && is_short
+        };
+        let denial = self.denial.as_ref().filter(is_denied);
+        Ok(denial.map(|denial| self.denied(denial, quantity, left, now.monotonic_ns)))
+    }
+
+    /// Returns the reply to a take by a remembered denial, while `left` is held.
+    fn denied(&self, denial: &Denial, quantity: u64, left: u64, now_ns: i64) -> Reply {
+        let passed_ms = now_ns.saturating_sub(denial.at_ns).max(0) / MS;
+        let passed = Duration::from_millis(passed_ms.unsigned_abs());
+        let Reply { decision, limit, retry_after, reset_after, .. } = denial.reply;
+        let can_be_allowed = quantity.saturating_add(self.terms.leave) <= limit;
+        let retry_after = retry_after.filter(|_| can_be_allowed);
+        let retry_after =
+            retry_after.map(|wait| wait.saturating_sub(passed).max(Duration::from_millis(1)));
+        reply_with(decision, limit, left, retry_after, reset_after.saturating_sub(passed))
     }
 
     fn left(&self) -> u64 {
@@ -486,9 +454,7 @@ impl Leases {
         if self.is_closing {
             return Err(Error::Closed);
         }
-        if self.is_semaphore {
-            return Err(Error::lease_of_semaphore());
-        }
+        self.refuse_semaphore()?;
         if !is_counted {
             self.count(quantity, now.monotonic_ns);
         }
@@ -506,7 +472,6 @@ impl Leases {
     /// Settles what is held, and requests nothing more.
     pub(crate) fn close(&mut self) {
         self.is_closing = true;
-        self.refused = None;
         if self.is_settled() {
             return;
         }

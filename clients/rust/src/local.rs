@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::calls;
 use crate::core::{Core, Failed, Unreachable};
-use crate::leases::{Clock, Leases, Round, Spent, Terms};
+use crate::leases::{Clock, Leases, Round, Terms};
 use crate::options::Options;
 use crate::transport::Value;
 use crate::{process, Error, Id, Limiter, Reply, Window};
@@ -18,8 +18,8 @@ use crate::{process, Error, Id, Limiter, Reply, Window};
 const ROUNDS: usize = 20;
 /// The default lease.
 const LEASE: Duration = Duration::from_millis(100);
-/// The number of attempts to settle when closing.
-const TRIES: u64 = 3;
+/// The number of rounds after `close` that may fail. Then nothing more is sent.
+const CLOSE_TRIES: u64 = 3;
 
 /// The clocks that decide when a lease ends.
 enum Clocks {
@@ -143,7 +143,7 @@ impl Shared {
     }
 
     /// Returns the result of a take for which the server could not be reached, as `unreachable` says.
-    async fn instead_of(&self, error: Error, quantity: u64) -> Result<Reply, Error> {
+    async fn answer_instead(&self, error: Error, quantity: u64) -> Result<Reply, Error> {
         if !self.is_forgiven(&error) {
             return Err(error);
         }
@@ -363,33 +363,21 @@ impl Local {
     #[doc = example!(end)]
     #[inline]
     pub fn try_take(&self, quantity: u64) -> Result<Option<Reply>, Error> {
-        match self.spend(quantity)? {
-            Some(spent) => Ok(Some(spent.into())),
-            None => self.try_take_slowly(quantity, true),
-        }
+        self.decide(quantity, true)
     }
 
-    /// Spends from the first batch. Returns `None` if that is not enough.
+    /// Decides in the process. Returns `None` if the server must be asked, and starts to ask it if `asks` is true.
     #[inline]
-    fn spend(&self, quantity: u64) -> Result<Option<Spent>, Error> {
+    fn decide(&self, quantity: u64, asks: bool) -> Result<Option<Reply>, Error> {
         if quantity == 0 {
             return Err(Error::quantity_of_zero());
         }
         let process = self.shared.current()?;
         let mut state = process.lock();
         // The lock is taken before the clock is read, so that nothing is settled between the reading and the decision.
-        let spent = state.leases.spend(quantity, false, &self.shared.clocks);
-        if spent.is_some() && state.leases.is_due {
-            self.shared.wake(process, state);
-        }
-        Ok(spent)
-    }
-
-    fn try_take_slowly(&self, quantity: u64, wants: bool) -> Result<Option<Reply>, Error> {
-        let process = self.shared.current()?;
-        let mut state = process.lock();
         let reply = state.leases.take(quantity, false, &self.shared.clocks)?;
-        if reply.is_none() && wants {
+        if reply.is_none() && asks {
+            // It counts as demand when it is decided: until then the caller may try any number of times.
             state.leases.want(quantity, true, self.shared.clocks.now())?;
         }
         if state.leases.is_due {
@@ -415,10 +403,7 @@ impl Local {
     #[doc = example!(end)]
     #[inline]
     pub async fn take(&self, quantity: u64) -> Result<Reply, Error> {
-        if let Some(spent) = self.spend(quantity)? {
-            return Ok(spent.into());
-        }
-        match self.try_take_slowly(quantity, false)? {
+        match self.decide(quantity, false)? {
             Some(reply) => Ok(reply),
             // Boxed, so that the future of a decision in the process stays small.
             None => Box::pin(self.ask(quantity)).await,
@@ -447,7 +432,7 @@ impl Local {
                 error
             };
             if let Some(error) = error {
-                return shared.instead_of(error, quantity).await;
+                return shared.answer_instead(error, quantity).await;
             }
         }
         let outrun = process.lock().leases.outrun_reply();
@@ -523,7 +508,7 @@ impl Local {
 fn begin_closing(state: &mut State) {
     if !state.leases.is_closing {
         state.leases.close();
-        state.last_failure = Some(state.leases.failures.saturating_add(TRIES));
+        state.last_failure = Some(state.leases.failures.saturating_add(CLOSE_TRIES));
     }
 }
 

@@ -203,13 +203,12 @@ impl Leases {
         for (item, reply) in items.into_iter().zip(replies) {
             match (item, reply) {
                 (item, Err(error)) => {
-                    let is_given_up = match item {
-                        Item::Batch(batch) => !self.keep_refused(batch, &error, now),
-                        Item::Lost(_) | Item::Force(_) => true,
-                        Item::Request(_) => false,
-                    };
-                    if is_given_up {
-                        self.refused = Some(error.clone());
+                    match item {
+                        Item::Batch(batch) => self.keep_refused(batch, &error, now),
+                        Item::Lost(_) | Item::Force(_) if self.is_closing => {
+                            self.refused = Some(error.clone());
+                        }
+                        _ => {}
                     }
                     self.keep_error(error);
                 }
@@ -245,24 +244,22 @@ impl Leases {
         !now.has_reached(batch.until.after(after_spending_ns))
     }
 
-    /// Keeps a batch that could not be settled because of an error reply, unless settling it later is of no use. Returns
-    /// whether it is kept.
-    fn keep_refused(&mut self, batch: Batch, error: &Error, now: Now) -> bool {
+    /// Decides about a batch that could not be settled because of an error reply.
+    fn keep_refused(&mut self, batch: Batch, error: &Error, now: Now) {
         if self.terms.is_policy() && error.code() == Some("ERR") {
             // A correct RL.APPLY replies ERR only if the reservation is a semaphore's.
             self.is_semaphore = true;
             self.settling.push(batch);
         } else if batch.spent() == 0 {
             self.lost.push(LostReservation { id: batch.id, again_at_ns: None });
-        } else if self.is_held(&batch, now) && !self.is_closing {
+        } else if self.is_closing {
+            self.refused = Some(error.clone());
+        } else if self.is_held(&batch, now) {
             // Such as READONLY of a server that became a replica. What was spent is settled later, or counted when the lease
             // ends.
             self.settling.push(batch);
             self.retry_at_ns = now.monotonic_ns.saturating_add(RETRY_NS);
-        } else {
-            return false;
         }
-        true
     }
 
     /// Reads the reply to a request.

@@ -177,24 +177,6 @@ fn the_numbers_are_those_of_all_clients() {
     }
 }
 
-#[test]
-fn closing_does_not_report_what_was_refused_long_before() {
-    let (window, mut now) = (Window::per("5/s").unwrap(), at(0));
-    let mut leases = Leases::new(terms(&window, 100, 0), "p".into(), now);
-    leases.want(1, false, now).unwrap();
-    let granted = reply(&serde_json::json!([0, 5, 4, -1, 1000, "p-1", 1, 1]));
-    let refused = reply(&serde_json::json!({"error": "READONLY it is a replica"}));
-    for reply in [granted, refused] {
-        let round = leases.next_round(now).unwrap();
-        leases.receive(round, vec![reply], now);
-        let _ = leases.take(1, false, &now);
-        now = now.after(2000 * MS);
-    }
-    assert!(leases.refused.is_some());
-    leases.close();
-    assert!(leases.refused.is_none());
-}
-
 /// A server with one sliding window, written from what the commands promise. Times are in nanoseconds.
 struct Model {
     limit: u64,
