@@ -14,7 +14,7 @@ use ::redis::aio::{ConnectionLike, MultiplexedConnection};
 use ::redis::io::tcp::TcpSettings;
 use ::redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
-    IntoConnectionInfo, Pipeline, RedisError, Value as RedisValue,
+    IntoConnectionInfo, Pipeline, RedisConnectionInfo, RedisError, Value as RedisValue,
 };
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -76,24 +76,37 @@ async fn connect(info: ConnectionInfo) -> Result<RedisConnection, Failure> {
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_pipeline_buffer_size(BUFFERED_CALLS);
-    let stream = match info.addr() {
+    let settings = info.redis_settings();
+    match info.addr() {
         ConnectionAddr::Tcp(host, port) => {
-            connect_tcp(host, *port, info.tcp_settings()).await.map(Stream::Tcp)
+            let stream = connect_tcp(host, *port, info.tcp_settings()).await;
+            connect_on(stream, settings, config).await
         }
         #[cfg(unix)]
-        ConnectionAddr::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+        ConnectionAddr::Unix(path) => {
+            connect_on(UnixStream::connect(path).await, settings, config).await
+        }
         // The crate creates the stream itself for TLS.
         _ => {
             let client = Client::open(info).map_err(failure)?;
             let connection = client.get_multiplexed_async_connection_with_config(&config).await;
-            let connection = connection.map_err(failure)?;
-            return Ok(RedisConnection { connection, watched: None });
+            Ok(RedisConnection { connection: connection.map_err(failure)?, watched: None })
         }
-    };
+    }
+}
+
+async fn connect_on<S>(
+    stream: io::Result<S>,
+    settings: &RedisConnectionInfo,
+    config: AsyncConnectionConfig,
+) -> Result<RedisConnection, Failure>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    for<'a> SockRef<'a>: From<&'a S>,
+{
     let stream = stream.map_err(|error| failure(error.into()))?;
     let written = Arc::new(AtomicU64::new(0));
     let stream = WatchedStream { stream, written: Arc::clone(&written), read_at: Instant::now() };
-    let settings = info.redis_settings();
     let made = MultiplexedConnection::new_with_config(settings, stream, config).await;
     let (connection, driver) = made.map_err(failure)?;
     let driver = tokio::spawn(driver).abort_handle();
@@ -191,50 +204,21 @@ impl RedisConnection {
 }
 
 /// A stream that returns an error instead of writing if the server has closed it, even if the runtime has not noticed yet.
-struct WatchedStream {
-    stream: Stream,
+struct WatchedStream<S> {
+    stream: S,
+    /// The number of bytes that were written.
     written: Arc<AtomicU64>,
     /// The time of the last read.
     read_at: Instant,
 }
 
-enum Stream {
-    Tcp(TcpStream),
-    #[cfg(unix)]
-    Unix(UnixStream),
-}
-
-/// Evaluates an expression on the stream of any kind.
-macro_rules! with_stream {
-    ($watched:expr, $stream:ident => $call:expr) => {
-        match &mut $watched.stream {
-            Stream::Tcp($stream) => $call,
-            #[cfg(unix)]
-            Stream::Unix($stream) => $call,
-        }
-    };
-}
-
-impl WatchedStream {
-    /// Returns an error if the server has closed the stream.
-    fn check_open(&mut self) -> io::Result<()> {
-        let mut byte = [MaybeUninit::uninit()];
-        let peeked = with_stream!(self, stream => SockRef::from(&*stream).peek(&mut byte));
-        match peeked {
-            Ok(0) => Err(io::ErrorKind::BrokenPipe.into()),
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl AsyncRead for WatchedStream {
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let polled = with_stream!(self, stream => Pin::new(stream).poll_read(context, buffer));
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if polled.is_ready() {
             self.read_at = Instant::now();
         }
@@ -242,16 +226,25 @@ impl AsyncRead for WatchedStream {
     }
 }
 
-impl AsyncWrite for WatchedStream {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S>
+where
+    for<'a> SockRef<'a>: From<&'a S>,
+{
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         if self.read_at.elapsed() > FRESH {
-            self.check_open()?;
+            match SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                    return Poll::Ready(Err(error));
+                }
+                _ => {}
+            }
         }
-        let polled = with_stream!(self, stream => Pin::new(stream).poll_write(context, bytes));
+        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
         if let Poll::Ready(Ok(size)) = polled {
             self.written.fetch_add(u64::try_from(size).unwrap_or(1), Release);
         }
@@ -259,11 +252,11 @@ impl AsyncWrite for WatchedStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        with_stream!(self, stream => Pin::new(stream).poll_flush(context))
+        Pin::new(&mut self.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        with_stream!(self, stream => Pin::new(stream).poll_shutdown(context))
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
