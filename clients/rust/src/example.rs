@@ -6,7 +6,6 @@
 /// - `evening`: as `limiter`, at 18:00 UTC.
 /// - `bare`: the example makes what it needs.
 /// - `tower`: as `bare`, with a service `hello`.
-/// - `transport`: as `bare`, with a transport `Fixed`, which replies the same to every command or does not connect.
 macro_rules! example {
     (bare) => {
         "```
@@ -35,32 +34,6 @@ macro_rules! example {
 # use ::http::{Request, Response};
 # use ::tower::{service_fn, Layer, ServiceExt};
 # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });"
-        )
-    };
-    (transport) => {
-        concat!(
-            example!(bare),
-            "
-# #[derive(Clone)]
-# struct Fixed(Result<Value, Failure>);
-# impl Transport for Fixed {
-#     fn connect(&self, _: Option<Address>) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-#         let connection: Arc<dyn Connection> = Arc::new(self.clone());
-#         let result = self.0.clone().map(|_| connection);
-#         Box::pin(async { result })
-#     }
-#     fn name(&self) -> String {
-#         \"fixed\".into()
-#     }
-#     fn host(&self) -> String {
-#         \"fixed\".into()
-#     }
-# }
-# impl Connection for Fixed {
-#     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
-#         Box::pin(async { self.0.clone().map(|value| vec![value; commands.len()]) })
-#     }
-# }"
         )
     };
     (end) => {

@@ -81,11 +81,6 @@ pub trait Transport: Send + Sync + 'static {
 }
 
 /// An open connection. Several calls may be in flight on it. Dropping it closes it.
-#[doc = example!(transport)]
-/// let connection = Fixed(Ok(Value::Nil)).connect(None).await.expect("it always connects");
-/// let replies = connection.send(&[Command::new("RL.WINDOW"), Command::new("RL.HELD")]).await;
-/// assert_eq!(replies.expect("it always replies"), [Value::Nil, Value::Nil]);
-#[doc = example!(end)]
 pub trait Connection: Send + Sync + 'static {
     /// Sends commands, with no others between them, and returns one reply for each. An error reply is a [`Value::Error`].
     ///
@@ -94,12 +89,6 @@ pub trait Connection: Send + Sync + 'static {
 }
 
 /// The reason why a connection could not be opened, or why commands got no reply.
-#[doc = example!(transport)]
-/// let closed = Failure { kind: FailureKind::Refused, message: "it is closed".into() };
-/// let limiter = Limiter::new(Servers::single(Fixed(Err(closed))));
-/// let error = limiter.take("user:1", &Window::per("5/min")?).await.unwrap_err();
-/// assert!(matches!(error, Error::Unreachable { is_sent: false, .. }));
-#[doc = example!(end)]
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The kind of failure.
@@ -218,12 +207,6 @@ impl fmt::Debug for Command {
 }
 
 /// A reply of a server. Maps are arrays of names and values, as in RESP2.
-#[doc = example!(transport)]
-/// // A reply to RL.HELD.
-/// let held = vec![Value::Bytes(b"job-17".to_vec()), Value::Integer(1), Value::Integer(500)];
-/// let limiter = Limiter::new(Servers::single(Fixed(Ok(Value::Array(vec![Value::Array(held)])))));
-/// assert_eq!(limiter.held("jobs").await?[0].id, "job-17");
-#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
@@ -283,11 +266,6 @@ pub(crate) enum Kind {
 
 impl Servers {
     /// Creates `Servers` with a single server.
-    #[doc = example!(transport)]
-    /// let reply = Value::Array([0, 5, 4, -1, 60_000].map(Value::Integer).to_vec());
-    /// let limiter = Limiter::new(Servers::single(Fixed(Ok(reply))));
-    /// assert_eq!(limiter.take("user:1", &Window::per("5/min")?).await?.remaining, 4);
-    #[doc = example!(end)]
     pub fn single(transport: impl Transport) -> Servers {
         Servers(Kind::Single(Arc::new(transport)))
     }

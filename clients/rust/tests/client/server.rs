@@ -36,30 +36,6 @@ async fn used(limiter: &Limiter, key: &str, window: &Window) -> u64 {
 }
 
 #[tokio::test]
-async fn rates_and_windows_admit_what_they_say() {
-    let server = Server::start();
-    let limiter = limiter_of(&server);
-    let rate = Rate::per("2/day").unwrap();
-    for left in [1, 0] {
-        let reply = limiter.take("rate", &rate).await.unwrap();
-        assert!(reply.is_allowed() && reply.reachable);
-        assert_eq!((reply.limit, reply.remaining, reply.retry_after), (2, left, None));
-    }
-    let denied = limiter.take("rate", &rate).await.unwrap();
-    assert_eq!(denied.decision, Decision::Denied);
-    assert!(denied.retry_after.unwrap() > Duration::from_secs(3600 * 11));
-    let reply = limiter.take("rate", &rate).quantity(-2).await.unwrap();
-    assert_eq!(reply.remaining, 2);
-    let window = per_day(10);
-    let key = String::from("window");
-    assert!(limiter.take(&key, &window).quantity(12).force().await.unwrap().is_allowed());
-    let looked = limiter.look(&key, &window).await.unwrap();
-    assert_eq!((looked.is_allowed(), looked.remaining), (false, 0));
-    assert!(limiter.reset(&key).await.unwrap());
-    assert_eq!(used(&limiter, &key, &window).await, 0);
-}
-
-#[tokio::test]
 async fn a_reservation_that_is_dropped_is_settled_in_the_background() {
     let server = Server::start();
     let (limiter, window) = (limiter_of(&server), per_day(100));
@@ -310,41 +286,6 @@ async fn the_deadline_of_a_call_begins_when_it_is_sent() {
     let answer = limiter.take("k", &window).into_future();
     sleep(DEADLINE * 2).await;
     assert!(answer.await.is_ok());
-}
-
-#[tokio::test]
-async fn several_limits_are_taken_and_settled_as_one() {
-    let server = Server::start();
-    let limiter = limiter_of(&server);
-    let (plan, credits, tokens) = (per_day(1), per_day(5), per_day(100));
-    let calls = Semaphore::new(2);
-    let clauses = || {
-        [
-            Clause::take("{u}plan", &plan)
-                .name("plan")
-                .or_else(Clause::take("{u}credits", &credits).name("credits")),
-            Clause::acquire("{u}tokens", &tokens).quantity(40).name("tokens"),
-            Clause::acquire("{u}calls", &calls),
-        ]
-    };
-    let mut first = limiter.acquire_all(clauses()).await.unwrap();
-    assert_eq!(first.reply().paid, ["plan", "tokens", "{u}calls"]);
-    let second = limiter.acquire_all(clauses()).await.unwrap();
-    assert_eq!(second.reply().paid, ["credits", "tokens", "{u}calls"]);
-    match limiter.acquire_all(clauses()).await {
-        Err(Error::Denied(reply)) => {
-            assert_eq!((reply.answers.len(), reply.paid.len()), (4, 0));
-            assert_eq!(reply.decision, Decision::Held);
-        }
-        other => panic!("{other:?}"),
-    }
-    first.set([("tokens", 12)]).unwrap();
-    first.apply().await.unwrap();
-    drop(second);
-    until(|| async { used(&limiter, "{u}tokens", &tokens).await == 12 }).await;
-    assert_eq!(limiter.held("{u}calls").await.unwrap(), []);
-    // What no reservation has is not given back by that.
-    assert_eq!(used(&limiter, "{u}credits", &credits).await, 1);
 }
 
 #[tokio::test]
