@@ -316,48 +316,37 @@ mod tests {
     use tokio::time::{sleep, timeout};
 
     use super::*;
-    use crate::testing::transport_to;
-    use crate::transport::{BoxFuture, Connection, Failure};
+    use crate::testing::Double;
 
     const DEADLINE: Duration = Duration::from_millis(250);
 
     /// A node of a cluster in which these ports share the slots. Without ports it accepts connections and hangs.
-    #[derive(Clone)]
-    struct Node(Arc<Mutex<Vec<u16>>>);
-
-    impl Node {
-        fn with_table_of(ports: &[u16]) -> Node {
-            Node(Arc::new(Mutex::new(ports.to_vec())))
-        }
-
-        fn table(&self) -> Value {
-            let ports = self.0.lock().unwrap();
-            let size = SLOTS / ports.len();
-            let range = |(at, port): (usize, &u16)| {
-                let node = [Value::Bytes(b"node".to_vec()), Value::Integer((*port).into())];
-                let ends = [at * size, (at + 1) * size - 1].map(|slot| Value::Integer(slot as i64));
-                Value::Array(ends.into_iter().chain([Value::Array(node.to_vec())]).collect())
-            };
-            Value::Array(ports.iter().enumerate().map(range).collect())
-        }
-    }
-
-    impl Connection for Node {
-        fn send<'a>(&'a self, _: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
-            Box::pin(async {
-                if self.0.lock().unwrap().is_empty() {
+    fn node(ports: &Arc<Mutex<Vec<u16>>>) -> Arc<dyn Transport> {
+        let ports = Arc::clone(ports);
+        Arc::new(Double::new(move |_| {
+            let ports = ports.lock().unwrap().clone();
+            async move {
+                if ports.is_empty() {
                     pending::<()>().await;
                 }
-                Ok(vec![self.table()])
-            })
-        }
+                Ok(vec![table(&ports)])
+            }
+        }))
+    }
+
+    fn table(ports: &[u16]) -> Value {
+        let size = SLOTS / ports.len();
+        let range = |(at, port): (usize, &u16)| {
+            let node = [Value::Bytes(b"node".to_vec()), Value::Integer((*port).into())];
+            let ends = [at * size, (at + 1) * size - 1].map(|slot| Value::Integer(slot as i64));
+            Value::Array(ends.into_iter().chain([Value::Array(node.to_vec())]).collect())
+        };
+        Value::Array(ports.iter().enumerate().map(range).collect())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_hangs_does_not_hold_up_the_slot_table_for_good() {
-        let node =
-            |ports| Arc::new(transport_to(&Node::with_table_of(ports))) as Arc<dyn Transport>;
-        let (hangs, others) = (node(&[]), vec![node(&[1])]);
+        let (hangs, others) = (node(&Arc::default()), vec![node(&Arc::new(Mutex::new(vec![1])))]);
         let cluster = Arc::new(Cluster::new(hangs, others, Some(DEADLINE)));
         let reading = Arc::clone(&cluster);
         // As a call with BLOCK 0.
@@ -369,8 +358,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nodes_that_left_the_cluster_are_forgotten_unless_they_are_in_use() {
-        let node = Node::with_table_of(&[1, 2]);
-        let cluster = Cluster::new(Arc::new(transport_to(&node)), Vec::new(), Some(DEADLINE));
+        let members = Arc::new(Mutex::new(vec![1, 2]));
+        let cluster = Cluster::new(node(&members), Vec::new(), Some(DEADLINE));
         let attempt = || Attempt::new(Some(DEADLINE));
         let ports = || {
             let mut ports: Vec<_> = cluster.state().servers.keys().map(|of| of.port).collect();
@@ -384,7 +373,7 @@ mod tests {
         };
         let in_use = cluster.find(0, &attempt()).await.unwrap();
         assert_eq!(ports(), [1, 2]);
-        *node.0.lock().unwrap() = vec![3];
+        *members.lock().unwrap() = vec![3];
         read_again().await;
         assert_eq!(ports(), [1, 3]);
         drop(in_use);

@@ -1,11 +1,14 @@
 //! What the tests in src and in tests/client share: the tables in clients/spec, which the tests of all clients read, and a
-//! transport to a server that a test plays. tests/client includes this file, so it uses only what is public.
+//! server that a test plays. tests/client includes this file, so it uses only what is public.
 
-use std::sync::Arc;
+use std::future::{ready, Future};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value as Json;
 
-use crate::transport::{Address, BoxFuture, Connection, Failure, Servers, Transport};
+use crate::transport::{
+    Address, BoxFuture, Command, Connection, Failure, Servers, Transport, Value,
+};
 use crate::{Period, Window};
 
 /// Reads a table. One that is an object is its only element.
@@ -56,16 +59,50 @@ pub(crate) fn window(of: &Json) -> Window {
     }
 }
 
-/// A transport to one server, whose connections are clones of this one.
-struct CloneOf<C>(C);
+type Replies<'a> = BoxFuture<'a, Result<Vec<Value>, Failure>>;
+type Answer = dyn Fn(&[Command]) -> Replies<'static> + Send + Sync;
 
-impl<C: Connection + Clone> Transport for CloneOf<C> {
+/// A server that a test plays. Its connections are clones of it.
+#[derive(Clone)]
+pub(crate) struct Double {
+    answer: Arc<Answer>,
+    sent: Arc<Mutex<Vec<String>>>,
+}
+
+impl Double {
+    /// Creates a server that answers what is sent, except for PING.
+    pub(crate) fn new<F>(answer: impl Fn(&[Command]) -> F + Send + Sync + 'static) -> Double
+    where
+        F: Future<Output = Result<Vec<Value>, Failure>> + Send + 'static,
+    {
+        Double { answer: Arc::new(move |sent| Box::pin(answer(sent))), sent: Arc::default() }
+    }
+
+    pub(crate) fn servers(&self) -> Servers {
+        Servers::single(self.clone())
+    }
+}
+
+#[allow(dead_code)] // Only tests/client uses these.
+impl Double {
+    /// Returns whether a connection is open, besides the double and the transport.
+    pub(crate) fn is_connected(&self) -> bool {
+        Arc::strong_count(&self.sent) > 2
+    }
+
+    /// Returns what was sent since the last time, except for PING.
+    pub(crate) fn sent(&self) -> Vec<String> {
+        std::mem::take(&mut self.sent.lock().unwrap())
+    }
+}
+
+impl Transport for Double {
     fn connect(
         &self,
         _: Option<Address>,
     ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-        let connection = Arc::new(self.0.clone()) as Arc<dyn Connection>;
-        Box::pin(async move { Ok(connection) })
+        let connection: Arc<dyn Connection> = Arc::new(self.clone());
+        Box::pin(ready(Ok(connection)))
     }
 
     fn name(&self) -> String {
@@ -77,11 +114,12 @@ impl<C: Connection + Clone> Transport for CloneOf<C> {
     }
 }
 
-pub(crate) fn transport_to(connection: &(impl Connection + Clone)) -> impl Transport {
-    CloneOf(connection.clone())
-}
-
-/// Returns the server that a connection stands for.
-pub(crate) fn server_on(connection: &(impl Connection + Clone)) -> Servers {
-    Servers::single(transport_to(connection))
+impl Connection for Double {
+    fn send<'a>(&'a self, commands: &'a [Command]) -> Replies<'a> {
+        if commands[0].word(0) == Some(b"PING") {
+            return Box::pin(ready(Ok(vec![Value::Bytes(b"PONG".to_vec())])));
+        }
+        self.sent.lock().unwrap().extend(commands.iter().map(ToString::to_string));
+        (self.answer)(commands)
+    }
 }

@@ -1,8 +1,9 @@
+use std::future::ready;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::*;
-use crate::testing::server_on;
-use crate::transport::{BoxFuture, Command, Connection, ErrorReply, Failure, FailureKind};
+use crate::testing::Double;
+use crate::transport::{Command, ErrorReply, Failure, FailureKind};
 use crate::{Decision, MemoryLimiter};
 
 /// Takes 1 as soon as a batch has been fetched.
@@ -149,24 +150,21 @@ struct Line {
 
 impl Line {
     fn limiter(&self, unreachable: Unreachable) -> Limiter {
-        let builder = Limiter::builder(server_on(self)).unreachable(unreachable);
+        let line = self.clone();
+        let server = Double::new(move |commands| ready(line.reply(commands)));
+        let builder = Limiter::builder(server.servers()).unreachable(unreachable);
         builder.deadline(Duration::from_millis(50)).build().unwrap()
     }
-}
 
-impl Connection for Line {
-    fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
-        Box::pin(async move {
-            if self.is_cut.load(Relaxed) {
-                return Err(Failure { kind: FailureKind::Lost, message: "cut".into() });
-            }
-            if self.is_read_only.load(Relaxed) {
-                let refused = Value::Error(ErrorReply::new("READONLY it is a replica"));
-                return Ok(vec![refused; commands.len()]);
-            }
-            let memory = self.memory.core().memory.as_ref().unwrap();
-            Ok(memory.ask_together(commands))
-        })
+    fn reply(&self, commands: &[Command]) -> Result<Vec<Value>, Failure> {
+        if self.is_cut.load(Relaxed) {
+            return Err(Failure { kind: FailureKind::Lost, message: "cut".into() });
+        }
+        if self.is_read_only.load(Relaxed) {
+            let refused = Value::Error(ErrorReply::new("READONLY it is a replica"));
+            return Ok(vec![refused; commands.len()]);
+        }
+        Ok(self.memory.core().memory.as_ref().unwrap().ask_together(commands))
     }
 }
 

@@ -2,56 +2,38 @@
 //! until all tasks wait.
 
 use std::future::{pending, IntoFuture};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis_ratelimit_client::transport::{BoxFuture, Command, Connection, Failure, Value};
+use redis_ratelimit_client::transport::Value;
 use redis_ratelimit_client::{Clause, Limiter, Rate, Semaphore, Unreachable, Window};
 use tokio::time::{sleep, timeout};
 
-use crate::scripted::limiter_on;
-use crate::testing::server_on;
+use crate::testing::Double;
 use crate::MS;
 
-/// A server that takes a while to reply, or never does. Releases find nothing.
-#[derive(Clone)]
-struct Slow {
-    /// The reply, and the time until it comes. `None` if none comes.
-    reply: Option<(Duration, Value)>,
-    sent: Arc<Mutex<Vec<String>>>,
-}
-
-impl Slow {
-    fn new(reply: Option<(Duration, Value)>) -> Slow {
-        Slow { reply, sent: Arc::default() }
-    }
-
-    /// Returns whether a connection is open, besides the one that new ones are cloned from.
-    fn is_connected(&self) -> bool {
-        Arc::strong_count(&self.sent) > 2
-    }
-
-    /// Returns the commands that were sent after the first.
-    fn sent_later(&self) -> Vec<String> {
-        self.sent.lock().unwrap().split_off(1)
-    }
-}
-
-impl Connection for Slow {
-    fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
-        Box::pin(async move {
-            if commands[0].word(0) == Some(b"PING") {
-                return Ok(vec![Value::Bytes(b"PONG".to_vec())]);
-            }
-            self.sent.lock().unwrap().extend(commands.iter().map(ToString::to_string));
-            if commands[0].word(0) == Some(b"RL.RELEASE") {
+/// A server that gives this reply after a pause, or none. Releases find nothing.
+fn slow(reply: Option<(Duration, Value)>) -> Double {
+    Double::new(move |commands| {
+        let is_release = commands[0].word(0) == Some(b"RL.RELEASE");
+        let reply = reply.clone();
+        async move {
+            if is_release {
                 return Ok(vec![Value::Integer(0)]);
             }
-            let Some((pause, reply)) = &self.reply else { return pending().await };
-            sleep(*pause).await;
-            Ok(vec![reply.clone()])
-        })
-    }
+            let Some((pause, reply)) = reply else { return pending().await };
+            sleep(pause).await;
+            Ok(vec![reply])
+        }
+    })
+}
+
+fn limiter_on(server: &Double) -> Limiter {
+    Limiter::new(server.servers())
+}
+
+/// Returns the commands that were sent after the first.
+fn sent_later(server: &Double) -> Vec<String> {
+    server.sent().split_off(1)
 }
 
 /// Drops a call that is on its way, and waits until nothing more is sent for it.
@@ -67,7 +49,7 @@ async fn drop_soon(call: impl IntoFuture) {
 async fn an_id_of_the_callers_is_not_released_unless_the_reply_says_that_it_is_reserved() {
     let jobs = Semaphore::new(5);
     for block in [None, Some(Duration::from_secs(10))] {
-        let server = Slow::new(None);
+        let server = slow(None);
         let limiter = limiter_on(&server);
         let call = limiter.acquire("jobs", &jobs).id("job-17");
         drop_soon(match block {
@@ -75,14 +57,14 @@ async fn an_id_of_the_callers_is_not_released_unless_the_reply_says_that_it_is_r
             None => call,
         })
         .await;
-        assert_eq!(server.sent_later(), [""; 0]);
+        assert_eq!(sent_later(&server), [""; 0]);
     }
 
     let mut reply = [0, 5, 4, -1, 0].map(Value::Integer).to_vec();
     reply.push(Value::Bytes(b"job-17".to_vec()));
-    let server = Slow::new(Some((MS * 100, Value::Array(reply))));
+    let server = slow(Some((MS * 100, Value::Array(reply))));
     drop_soon(limiter_on(&server).acquire("jobs", &jobs).id("job-17")).await;
-    assert_eq!(server.sent_later(), ["RL.RELEASE jobs job-17"]);
+    assert_eq!(sent_later(&server), ["RL.RELEASE jobs job-17"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,7 +79,7 @@ async fn of_several_limits_only_ids_that_the_limiter_made_are_released_without_a
     ];
     for clauses in mixtures {
         for is_dropped in [true, false] {
-            let server = Slow::new(None);
+            let server = slow(None);
             let call = limiter_on(&server).acquire_all(clauses.clone()).into_future();
             match is_dropped {
                 true => drop_soon(call).await,
@@ -106,7 +88,7 @@ async fn of_several_limits_only_ids_that_the_limiter_made_are_released_without_a
                     sleep(Duration::from_secs(60)).await;
                 }
             }
-            let sent = server.sent_later();
+            let sent = sent_later(&server);
             assert!(sent.iter().all(|command| command.starts_with("RL.RELEASE {k}3 ")), "{sent:?}");
             assert_eq!(sent.len(), 2, "{clauses:?}, dropped: {is_dropped}");
         }
@@ -115,9 +97,9 @@ async fn of_several_limits_only_ids_that_the_limiter_made_are_released_without_a
 
 #[tokio::test(start_paused = true)]
 async fn a_reservation_whose_reply_is_lost_is_released_by_one_task() {
-    let server = Slow::new(None);
+    let server = slow(None);
     drop_soon(limiter_on(&server).acquire("jobs", &Semaphore::new(5))).await;
-    let sent = server.sent_later();
+    let sent = sent_later(&server);
     assert!(sent.iter().all(|command| command.starts_with("RL.RELEASE jobs ")), "{sent:?}");
     // It stops when two find nothing.
     assert_eq!(sent.len(), 2);
@@ -128,32 +110,32 @@ async fn a_reservation_whose_reply_is_lost_is_released_by_one_task() {
 async fn a_turn_that_was_booked_is_not_given_back() {
     let (rate, minute) = (Rate::per("1/s").unwrap(), Duration::from_secs(60));
     let reply = Value::Array([0, 1, 0, -1, 5000, 4000].map(Value::Integer).to_vec());
-    let server = Slow::new(Some((MS * 100, reply.clone())));
+    let server = slow(Some((MS * 100, reply.clone())));
     drop_soon(limiter_on(&server).take("crawl", &rate).ahead(minute)).await;
-    assert_eq!(server.sent_later(), [""; 0]);
+    assert_eq!(sent_later(&server), [""; 0]);
     // Another call is.
-    let server = Slow::new(Some((MS * 100, reply)));
+    let server = slow(Some((MS * 100, reply)));
     drop_soon(limiter_on(&server).take("crawl", &rate)).await;
-    assert_eq!(server.sent_later().len(), 1);
+    assert_eq!(sent_later(&server).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn closing_a_local_limit_ends_although_its_limiter_has_no_deadline() {
-    let server = Slow::new(None);
-    let limiter = Limiter::builder(server_on(&server)).deadline(None).build().unwrap();
+    let server = slow(None);
+    let limiter = Limiter::builder(server.servers()).deadline(None).build().unwrap();
     let local = limiter.local("k", &Window::per("5/min").unwrap()).build().unwrap();
     assert!(local.try_take(1).unwrap().is_none());
     sleep(MS).await;
     // Leases go by the system's clock, on which far less time passes than on tokio's, which jumps.
     timeout(Duration::from_secs(86_400), local.close()).await.unwrap().unwrap();
-    assert!(server.sent_later()[0].starts_with("RL.RELEASE k "));
+    assert!(sent_later(&server)[0].starts_with("RL.RELEASE k "));
 }
 
 /// Otherwise it might be granted on the server too.
 #[tokio::test(start_paused = true)]
 async fn a_call_past_its_deadline_leaves_its_line_before_another_limiter_decides() {
-    let (server, other) = (Slow::new(None), Slow::new(None));
-    let builder = Limiter::builder(server_on(&server)).deadline(MS * 100);
+    let (server, other) = (slow(None), slow(None));
+    let builder = Limiter::builder(server.servers()).deadline(MS * 100);
     let builder = builder.unreachable(Unreachable::Limiter(limiter_on(&other)));
     let (limiter, rate) = (builder.build().unwrap(), Rate::per("1/s").unwrap());
     let mut call = Box::pin(limiter.take("mail", &rate).block(MS * 200).into_future());

@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis_ratelimit_client::transport::{BoxFuture, Command, Connection, Failure, Value};
+use redis_ratelimit_client::transport::{Command, Servers, Value};
 use redis_ratelimit_client::{Limiter, Semaphore};
 use tokio::time::{sleep, Instant};
 
-use crate::scripted::limiter_on;
-use crate::testing::server_on;
+use crate::testing::Double;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -43,33 +42,36 @@ impl Holder {
     fn renewed_at(&self) -> Vec<f64> {
         std::mem::take(&mut self.renewed_at.lock().unwrap())
     }
-}
 
-impl Connection for Holder {
-    fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
-        Box::pin(async move {
-            let words: Vec<_> = commands[0].words().collect();
-            let reply = match words[0] {
-                b"RL.ACQUIRE" => {
-                    let mut reply = [0, 1, 0, -1, 3000].map(Value::Integer).to_vec();
-                    reply.push(Value::Bytes(b"id".to_vec()));
-                    Value::Array(reply)
+    fn servers(&self) -> Servers {
+        let holder = self.clone();
+        let server = Double::new(move |commands| {
+            let (holder, command) = (holder.clone(), commands[0].clone());
+            async move { Ok(vec![holder.reply(&command).await]) }
+        });
+        server.servers()
+    }
+
+    async fn reply(&self, command: &Command) -> Value {
+        let words: Vec<_> = command.words().collect();
+        match words[0] {
+            b"RL.ACQUIRE" => {
+                let mut reply = [0, 1, 0, -1, 3000].map(Value::Integer).to_vec();
+                reply.push(Value::Bytes(b"id".to_vec()));
+                Value::Array(reply)
+            }
+            b"RL.RENEW" if !words.contains(&&b"LEASE"[..]) => {
+                let tenths = (self.start.elapsed().as_secs_f64() * 10.0).round();
+                self.renewed_at.lock().unwrap().push(tenths / 10.0);
+                if self.lost.fetch_update(Relaxed, Relaxed, |lost| lost.checked_sub(1)).is_ok() {
+                    pending::<()>().await;
                 }
-                b"RL.RENEW" if !words.contains(&&b"LEASE"[..]) => {
-                    let tenths = (self.start.elapsed().as_secs_f64() * 10.0).round();
-                    self.renewed_at.lock().unwrap().push(tenths / 10.0);
-                    if self.lost.fetch_update(Relaxed, Relaxed, |lost| lost.checked_sub(1)).is_ok()
-                    {
-                        pending::<()>().await;
-                    }
-                    sleep(Duration::from_millis(self.late_ms.load(Relaxed))).await;
-                    Value::Integer(1)
-                }
-                b"RL.RENEW" if self.loses_leases.load(Relaxed) => pending().await,
-                _ => Value::Integer(1),
-            };
-            Ok(vec![reply])
-        })
+                sleep(Duration::from_millis(self.late_ms.load(Relaxed))).await;
+                Value::Integer(1)
+            }
+            b"RL.RENEW" if self.loses_leases.load(Relaxed) => pending().await,
+            _ => Value::Integer(1),
+        }
     }
 }
 
@@ -77,7 +79,7 @@ impl Connection for Holder {
 #[tokio::test(start_paused = true)]
 async fn a_longer_lease_slows_renewals_only_when_the_server_has_confirmed_it() {
     let server = Holder::new();
-    let limiter = limiter_on(&server);
+    let limiter = Limiter::new(server.servers());
     let jobs = Semaphore::new(1);
     let mut permit = limiter.acquire("jobs", &jobs).lease(3 * SECOND).await.unwrap();
     sleep(SECOND / 2).await;
@@ -96,7 +98,7 @@ async fn a_longer_lease_slows_renewals_only_when_the_server_has_confirmed_it() {
 #[tokio::test(start_paused = true)]
 async fn a_shorter_lease_speeds_renewals_up_before_the_server_has_confirmed_it() {
     let server = Holder::new();
-    let limiter = limiter_on(&server);
+    let limiter = Limiter::new(server.servers());
     let jobs = Semaphore::new(1);
     let mut permit = limiter.acquire("jobs", &jobs).lease(30 * SECOND).await.unwrap();
     server.loses_leases.store(true, Relaxed);
@@ -118,7 +120,7 @@ async fn a_shorter_lease_speeds_renewals_up_before_the_server_has_confirmed_it()
 async fn a_renewal_without_a_reply_does_not_delay_the_next() {
     for deadline in [None, Some(SECOND / 2), Some(10 * SECOND)] {
         let server = Holder::new();
-        let limiter = Limiter::builder(server_on(&server)).deadline(deadline).build().unwrap();
+        let limiter = Limiter::builder(server.servers()).deadline(deadline).build().unwrap();
         server.lost.store(2, Relaxed);
         let jobs = Semaphore::new(1);
         let permit = limiter.acquire("jobs", &jobs).lease(3 * SECOND).await.unwrap();
@@ -132,7 +134,7 @@ async fn a_renewal_without_a_reply_does_not_delay_the_next() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_has_the_deadline_of_a_call_although_the_next_begins_before_it() {
     let server = Holder::new();
-    let limiter = Limiter::builder(server_on(&server)).deadline(2 * SECOND).build().unwrap();
+    let limiter = Limiter::builder(server.servers()).deadline(2 * SECOND).build().unwrap();
     server.late_ms.store(1500, Relaxed);
     let jobs = Semaphore::new(1);
     let permit = limiter.acquire("jobs", &jobs).lease(3 * SECOND).await.unwrap();

@@ -1,31 +1,34 @@
 //! A server that answers what a test says, and remembers what it was sent.
 
 use std::collections::VecDeque;
+use std::future::ready;
 use std::sync::{Arc, Mutex};
 
-use redis_ratelimit_client::transport::{
-    BoxFuture, Command, Connection, ErrorReply, Failure, Value,
-};
+use redis_ratelimit_client::transport::{ErrorReply, Value};
 use redis_ratelimit_client::Limiter;
 use serde_json::Value as Json;
 
-use crate::testing::server_on;
+use crate::testing::Double;
 
-#[derive(Clone, Default)]
-pub struct Script(Arc<Mutex<State>>);
+pub struct Script {
+    server: Double,
+    replies: Arc<Mutex<VecDeque<Vec<Value>>>>,
+}
 
-#[derive(Default)]
-struct State {
-    replies: VecDeque<Vec<Value>>,
-    sent: Vec<String>,
+impl Default for Script {
+    fn default() -> Script {
+        let replies = Arc::new(Mutex::new(VecDeque::new()));
+        let next = Arc::clone(&replies);
+        let pop = move || next.lock().unwrap().pop_front().expect("no more was to be sent");
+        Script { server: Double::new(move |_| ready(Ok(pop()))), replies }
+    }
 }
 
 impl Script {
     /// A limiter of a server that gives these replies, one after the other.
     pub fn limiter(&self, replies: impl IntoIterator<Item = Value>) -> Limiter {
-        let replies = replies.into_iter().map(|reply| vec![reply]);
-        self.0.lock().unwrap().replies.extend(replies);
-        limiter_on(self)
+        replies.into_iter().for_each(|reply| self.will_reply(vec![reply]));
+        Limiter::new(self.server.servers())
     }
 
     /// The next replies are those to a transaction, if there are several.
@@ -40,30 +43,12 @@ impl Script {
                 all
             }
         };
-        self.0.lock().unwrap().replies.push_back(replies);
+        self.replies.lock().unwrap().push_back(replies);
     }
 
     /// Returns what was sent since the last time, with blanks between the words.
     pub fn sent(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap().sent)
-    }
-}
-
-pub fn limiter_on<C: Connection + Clone>(connection: &C) -> Limiter {
-    Limiter::new(server_on(connection))
-}
-
-impl Connection for Script {
-    fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
-        let is_ping = commands[0].word(0) == Some(b"PING");
-        let replies = if is_ping {
-            vec![Value::Bytes("PONG".into())]
-        } else {
-            let mut state = self.0.lock().unwrap();
-            state.sent.extend(commands.iter().map(ToString::to_string));
-            state.replies.pop_front().expect("no more was to be sent")
-        };
-        Box::pin(async move { Ok(replies) })
+        self.server.sent()
     }
 }
 

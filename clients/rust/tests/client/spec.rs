@@ -527,16 +527,6 @@ async fn invalid_clauses_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn a_limit_in_shadow_is_the_choice_of_its_group_although_it_would_deny() {
-    let (limiter, none) = (MemoryLimiter::new(), Window::new(0, Duration::from_secs(60)));
-    let other = Clause::take("b", &Window::per("5/min").unwrap());
-    let group = Clause::take("a", &none).shadow().or_else(other);
-    let reply = limiter.all([group]).await.unwrap();
-    assert_eq!((reply.is_allowed(), reply.answers[1].remaining), (true, 5));
-    assert_eq!(reply.paid, [""; 0]);
-}
-
-#[tokio::test]
 async fn a_reservation_is_settled_again_if_no_server_answered() {
     let script = Script::default();
     let reply = || value_of(&json!([0, 9, 7, -1, 9, "x"]));
