@@ -295,24 +295,19 @@ fn every_example_gets_the_reply_that_is_printed_under_it() {
     }
 }
 
-/// The syntax of each command, as docs/commands.md lists it at its head. A line that begins with a blank goes on with the
-/// one before it.
-fn head() -> Vec<String> {
-    let head = blocks("docs/commands.md", &file("docs/commands.md")).swap_remove(0);
-    let mut syntaxes: Vec<String> = Vec::new();
-    for line in head.lines {
-        let words = line.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
-        match syntaxes.last_mut().filter(|_| line.starts_with(' ')) {
-            Some(syntax) => *syntax = format!("{syntax} {words}"),
-            None => syntaxes.push(words),
-        }
-    }
-    syntaxes
+/// The syntax of each command, which docs/commands.md shows under the heading with its name.
+fn syntaxes() -> BTreeMap<String, String> {
+    let page = file("docs/commands.md");
+    let sections = page.split("\n## ").filter_map(|section| {
+        let (name, rest) = section.split_once("\n\n```text\n")?;
+        let syntax = rest.split("\n```").next()?.split_ascii_whitespace();
+        Some((name.to_owned(), syntax.collect::<Vec<_>>().join(" ")))
+    });
+    sections.filter(|(name, _)| !name.contains('\n')).collect()
 }
 
-/// The names of the commands in that list.
-fn command_names() -> Vec<String> {
-    head().iter().map(|syntax| syntax.split(' ').next().unwrap().to_owned()).collect()
+fn command_names() -> impl Iterator<Item = String> {
+    syntaxes().into_keys()
 }
 
 /// An argument as COMMAND DOCS describes it, in the words of docs/commands.md.
@@ -366,9 +361,8 @@ fn the_syntax_of_each_command_is_the_one_that_the_server_shows() {
     let mut conn = server.conn();
     let ours = conn.array("COMMAND LIST FILTERBY MODULE ratelimit");
     let ours: BTreeSet<_> = ours.iter().map(|name| text(name).to_uppercase()).collect();
-    assert_eq!(command_names().into_iter().collect::<BTreeSet<_>>(), ours);
-    let page = file("docs/commands.md");
-    for (documented, name) in head().into_iter().zip(command_names()) {
+    assert_eq!(command_names().collect::<BTreeSet<_>>(), ours);
+    for (name, documented) in syntaxes() {
         let docs = map(&conn.cmd(format!("COMMAND DOCS {name}")));
         let docs = map(docs.values().next().unwrap());
         assert!(docs.contains_key("summary") && docs.contains_key("complexity"), "{name}");
@@ -378,10 +372,6 @@ fn the_syntax_of_each_command_is_the_one_that_the_server_shows() {
         };
         let shown = [vec![name.clone()], arguments].concat().join(" ");
         assert_eq!(documented, shown);
-        let section = page.split(&format!("\n## {name}\n\n```text\n")).nth(1);
-        let section = section.unwrap_or_else(|| panic!("{name} has no section"));
-        let above = section.split("\n```").next().unwrap().split_ascii_whitespace();
-        assert_eq!(above.collect::<Vec<_>>().join(" "), shown);
     }
 }
 
