@@ -447,27 +447,11 @@ fn the_options_of_a_limit_belong_to_its_policy() {
     }
 }
 
-/// Durations as options take them, in milliseconds.
-const DURATIONS: [(&str, i64); 14] = [
-    ("1", 1),
-    ("5000", 5_000),
-    ("31557600000", 31_557_600_000),
-    ("1ms", 1),
-    ("250MS", 250),
-    ("5s", 5_000),
-    ("5S", 5_000),
-    ("2min", 120_000),
-    ("2Min", 120_000),
-    ("3h", 10_800_000),
-    ("1d", 86_400_000),
-    ("365D", 31_536_000_000),
-    ("1w", 604_800_000),
-    ("52w", 31_449_600_000),
-];
-
 #[test]
 fn a_duration_may_have_a_unit() {
-    for (duration, ms) in DURATIONS {
+    for (duration, ms) in
+        [("5000", 5_000), ("250MS", 250), ("2Min", 120_000), ("52w", 31_449_600_000_u64)]
+    {
         World::new().check(&[
             (
                 &format!("RL.ACQUIRE k 1 0 1 ID x LEASE {duration} MS"),
