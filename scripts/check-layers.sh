@@ -37,7 +37,7 @@ check_layers() {
 # The second is what several of the next use.
 check_layers src 'redis' 'environment|stats' 'state' 'blocking' 'server_call' 'module' 'lib'
 check_layers crates/commands/src counter error share limits settings reply policies environment options arguments \
-    definitions table decide waiting call take all settle inspect report dispatch memory lib
+    definitions table keyspace decide waiting call take all settle inspect report dispatch memory lib
 check_layers crates/engine/src 'db_key|expiry|refusal|text' 'decimal|heavy|line' 'entry|period' 'anchor|ban' calendar rule \
     reservation index reservations decision 'throttle|window' request groups store settle decide 'memory|model' \
     'harnesses|properties' lib

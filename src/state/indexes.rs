@@ -13,7 +13,7 @@ use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::events::{self, KeyChange};
 use crate::redis::under_lock::UnderLock;
-use commands::decide::Keyspace;
+use commands::keyspace::Keyspace;
 use engine::index::Index;
 use engine::reservations::{Reservations, INDEX_FROM};
 use engine::store::{Access, Store, WindowKey};

@@ -10,8 +10,8 @@
 
 use crate::arguments::{is_else, Arguments, Clause, Family};
 use crate::call::{command_us, CallResult, ServerCall};
-use crate::decide::Keyspace;
 use crate::error::Error;
+use crate::keyspace::Keyspace;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, ReplySink};
 use crate::take::is_barred;

@@ -2,8 +2,8 @@
 
 use crate::arguments::Arguments;
 use crate::call::{first_key, CallResult, ServerCall};
-use crate::decide::{KeyState, Keyspace};
 use crate::error::Error;
+use crate::keyspace::{KeyState, Keyspace};
 use crate::reply::ReplySink;
 use crate::waiting::WaitingKeyspace;
 use engine::ban::BanNow;

@@ -20,6 +20,7 @@ pub mod dispatch;
 pub mod environment;
 pub mod error;
 mod inspect;
+pub mod keyspace;
 pub mod limits;
 pub mod memory;
 pub mod options;

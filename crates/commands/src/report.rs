@@ -2,9 +2,9 @@
 
 use crate::arguments::Arguments;
 use crate::call::{CallResult, ServerCall};
-use crate::decide::Keyspace;
 use crate::environment::Environment;
 use crate::error::Error;
+use crate::keyspace::Keyspace;
 use crate::options::{OptionSet, Options};
 use crate::reply::ReplySink;
 

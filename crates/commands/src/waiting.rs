@@ -1,8 +1,9 @@
 //! Ends the waits of calls that wait (BLOCK): the head of a line is granted or goes on waiting, and a call whose time is up
 //! is denied. The lines are those of [`engine::line`].
 
-use crate::decide::{decide, note, Keyspace, WindowOf};
+use crate::decide::{decide, note};
 use crate::error::Error;
+use crate::keyspace::{Keyspace, WindowOf};
 use engine::line::{LineId, LineStep, LineTypes, Lines, Ticket};
 use engine::store::Access;
 use engine::{DbKey, Decision, Mode, Request, Verdict};

@@ -3,8 +3,9 @@
 
 use super::value::{Value, ValueBuilder};
 use super::MemoryServer;
-use crate::decide::{give_back, Keyspace};
+use crate::decide::give_back;
 use crate::error::Error;
+use crate::keyspace::Keyspace;
 use crate::reply;
 use crate::waiting::{take_step, try_heads, LineProgress, TimedReply, WaitingKeyspace};
 use engine::line::{LineId, LineTypes, Lines, Ticket};
