@@ -48,7 +48,7 @@ fn a_small_window_is_as_small_as_the_recipe() {
 fn a_steady_state_writes_little_more_than_one_command_for_each_allowed_call() {
     let (server, mut conn) = Server::builder().aof().with_held_clock();
     // In small sets dead entries go four at a time, in others eight, each time in a transaction of three commands.
-    for (limit, period, step_us, most) in [(100, "1s", 10_000, 1.8), (4_000, "10s", 2_500, 1.4)] {
+    for (limit, period, step_us, most) in [(100, "1s", 10_000, 1.8), (400, "10s", 25_000, 1.4)] {
         let call = format!("RL.WINDOW k:{limit} {limit} {period}");
         let count = 2 * limit as usize;
         fill(&server, &mut conn, &call, count, step_us);
