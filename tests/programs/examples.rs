@@ -21,7 +21,7 @@ fn held() -> Server {
 }
 
 #[test]
-fn each_is_short_and_begins_with_how_to_run_it() {
+fn each_example_is_short_and_begins_with_how_to_run_it() {
     let mut names = Vec::new();
     for entry in fs::read_dir(root().join("examples")).unwrap() {
         let path = entry.unwrap().path();
@@ -42,7 +42,7 @@ fn each_is_short_and_begins_with_how_to_run_it() {
 }
 
 #[test]
-fn those_of_the_rust_client_limit_axum_tonic_and_reqwest() {
+fn examples_of_the_rust_client_limit_axum_tonic_and_reqwest() {
     let Some(mut cargo) = cargo_apart("test", "examples/rust") else { return };
     run_and_print(&mut cargo);
 }

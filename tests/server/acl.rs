@@ -1,6 +1,6 @@
-//! The users in docs/commands.md are sufficient for the clients that people use, and no more than that: each client does all
-//! that it does by itself, such as health checks and finding the nodes of a cluster, and no server logs a refusal except of
-//! calls that the scripts in tests/clients try on purpose.
+//! The users in docs/commands.md have the rights that popular clients need, and no more. The scripts in tests/clients also
+//! make each client do what it does by itself, such as health checks and finding the nodes of a cluster. A server may refuse
+//! nothing but what the scripts try on purpose.
 
 use support::*;
 

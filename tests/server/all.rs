@@ -126,7 +126,7 @@ fn a_cluster_wants_all_keys_in_one_slot() {
 }
 
 #[test]
-fn the_server_finds_its_keys() {
+fn the_server_finds_the_keys_of_rl_all() {
     let (server, mut conn) = Server::with_held_clock();
     for (name, access) in [("RL.ALL", "RW"), ("RL.ALL_RO", "RO")] {
         let keys =
@@ -208,7 +208,7 @@ fn a_user_needs_the_right_to_every_key() {
 }
 
 #[test]
-fn its_effects_are_one_transaction_of_plain_commands() {
+fn the_effects_of_rl_all_are_one_transaction_of_plain_commands() {
     let (server, mut conn) = Server::builder().aof().with_held_clock();
     let call = "RL.ALL 3 {u}a {u}b {u}c THROTTLE 4 1 1 WINDOW 5 60 ACQUIRE 5 0";
     let grown = server.aof_grows_by(|| conn.cmd(call));

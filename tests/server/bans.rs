@@ -8,7 +8,7 @@ use support::*;
 const BAN: i64 = 600_000;
 
 #[test]
-fn it_is_stored_in_plain_values_and_a_deletion_lifts_it() {
+fn a_ban_is_stored_in_plain_values_and_lifted_by_a_deletion() {
     let (server, mut conn) = Server::with_held_clock();
     let end_ms = (server.clock().now_us() + BAN * 1_000) / 1_000;
     for _ in 0..2 {

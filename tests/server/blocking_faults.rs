@@ -165,7 +165,7 @@ fn a_server_that_became_a_replica_gives_nothing_back_for_a_dead_client() {
 }
 
 #[test]
-fn what_is_given_back_for_a_dead_client_is_what_it_took() {
+fn a_dead_client_gives_back_exactly_what_it_took() {
     let (server, mut conn) = Server::connect();
     let mut kill_after = |fill: &str, waits: &str, transaction: &[&str]| {
         conn.cmd(fill);
@@ -272,12 +272,12 @@ fn block_is_ignored(server: &Server, mut call: impl FnMut(&mut Conn, &str) -> Va
         }
     }
     server.expect_no_waiting_calls();
-    // What is there is taken.
+    // What is available is taken.
     assert_eq!(limited(&call(&mut conn, "RL.ACQUIRE free 1 0 1 BLOCK 0")), 0);
     // Also behind a call that waits.
     let mut waiter = server.wait_in_line("RL.ACQUIRE a 1 0 1 BLOCK 0");
     assert_eq!(limited(&call(&mut conn, "RL.ACQUIRE a 1 0 1 BLOCK 0")), 2);
-    // And it counts a denial that is the last word.
+    // A denial that ends the call counts.
     assert_eq!(limited(&call(&mut conn, "RL.WINDOW w 1 1h 1 COUNTDENIED BLOCK 0")), 1);
     assert_eq!(conn.ints("RL.WINDOW w 1000 1h 0")[2], 998);
     conn.cmd("RL.RELEASE a x");
@@ -287,12 +287,12 @@ fn block_is_ignored(server: &Server, mut call: impl FnMut(&mut Conn, &str) -> Va
 }
 
 #[test]
-fn in_multi_block_is_ignored() {
+fn block_is_ignored_in_multi() {
     block_is_ignored(&Server::start(), |conn, line| conn.transaction([line]).remove(0));
 }
 
 #[test]
-fn in_lua_block_is_ignored() {
+fn block_is_ignored_in_lua() {
     block_is_ignored(&Server::start(), |conn, line| {
         let script = "local a = {}; for word in ARGV[1]:gmatch('%S+') do a[#a + 1] = word end; \
                       return redis.call(unpack(a))";
@@ -301,7 +301,7 @@ fn in_lua_block_is_ignored() {
 }
 
 #[test]
-fn in_functions_block_is_ignored() {
+fn block_is_ignored_in_functions() {
     let server = Server::start();
     if server.version().lacks("FUNCTION", (7, 0)) {
         return;
@@ -314,7 +314,7 @@ fn in_functions_block_is_ignored() {
 }
 
 #[test]
-fn where_another_module_calls_block_is_ignored() {
+fn block_is_ignored_in_calls_of_another_module() {
     let server = Server::builder().config(format!("loadmodule {} call", test_module())).start();
     block_is_ignored(&server, |conn, line| {
         let mut words = vec![b"TESTS.CALL".to_vec()];

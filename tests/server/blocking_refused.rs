@@ -55,7 +55,7 @@ fn nothing_is_granted_while(
 }
 
 #[test]
-fn where_replicas_are_missing_a_waiter_waits_on() {
+fn a_waiter_waits_on_while_replicas_are_missing() {
     let server = Server::start();
     if server.version().lacks("the check of RM_Call for replicas", (7, 0)) {
         return;
@@ -69,7 +69,7 @@ fn where_replicas_are_missing_a_waiter_waits_on() {
 }
 
 #[test]
-fn after_a_failed_save_a_waiter_waits_on() {
+fn a_waiter_waits_on_after_a_failed_save() {
     let server = Server::builder().config("save 3600 1000000").start();
     if server.version().lacks("the check of RM_Call for the disk", (7, 0)) {
         return;
@@ -90,7 +90,7 @@ fn after_a_failed_save_a_waiter_waits_on() {
 }
 
 #[test]
-fn where_memory_is_short_a_waiter_waits_on() {
+fn a_waiter_waits_on_while_memory_is_short() {
     let server = Server::start();
     nothing_is_granted_while(
         &server,
@@ -119,7 +119,7 @@ fn giving_back_works_when_memory_is_short_and_wakes_waiting_calls_when_it_is_not
 }
 
 #[test]
-fn where_the_server_evicts_for_room_waiters_are_granted() {
+fn waiters_are_granted_while_the_server_evicts_keys() {
     let (server, mut conn) = Server::builder().config("maxmemory-policy allkeys-random").connect();
     let used: u64 = server.info("used_memory").unwrap().parse().unwrap();
     conn.cmd(format!("CONFIG SET maxmemory {}", used + 3_000_000));
@@ -135,7 +135,7 @@ fn where_the_server_evicts_for_room_waiters_are_granted() {
 }
 
 #[test]
-fn where_the_server_cannot_evict_enough_a_waiter_waits_on() {
+fn a_waiter_waits_on_while_the_server_cannot_evict_enough() {
     let (server, mut conn) = Server::builder().config("maxmemory-policy volatile-lru").connect();
     if server.version().lacks("the check of RM_Call for memory", (7, 0)) {
         return;
@@ -229,11 +229,11 @@ fn waiting_is_no_use_of_the_key_and_no_error_of_the_server() {
         let used =
             |conn: &mut Conn| ["t", "w", "a"].map(|key| conn.int(format!("OBJECT FREQ {key}")));
         let (before, counted) = (used(&mut conn), counts(&server));
-        // Looks at the waiting calls, which timers do in real time, are not to be counted.
+        // Timers look at the waiting calls in real time. That must not count.
         sleep(ms(600));
         assert_eq!(counts(&server), counted, "in a cluster: {cluster}");
         assert_eq!(used(&mut conn), before, "in a cluster: {cluster}");
-        // A call of a client is one.
+        // A call of a client counts.
         conn.cmd("RL.WINDOW_RO w 1 1h");
         assert!(used(&mut conn)[1] > before[1]);
         drop(waiters);

@@ -1,4 +1,4 @@
-//! Which build a server runs: MODULE LIST, INFO and the log tell it. All files of the project have its version.
+//! MODULE LIST, INFO and the log say which build a server runs. All files of the project have the same version.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};

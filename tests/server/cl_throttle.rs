@@ -8,7 +8,7 @@ fn cell() -> (Server, Conn) {
 }
 
 #[test]
-fn it_is_unknown_unless_the_setting_says_so() {
+fn cl_throttle_is_unknown_unless_the_setting_says_so() {
     for words in [&[][..], &["cl-throttle", "no"]] {
         let (server, mut conn) = Server::builder().module_args(words.iter().copied()).connect();
         assert!(conn.err("CL.THROTTLE k 15 30 60 1").contains("unknown command"));
@@ -17,7 +17,7 @@ fn it_is_unknown_unless_the_setting_says_so() {
             assert_eq!(conn.setting("ratelimit.cl-throttle"), "no");
         }
     }
-    // Nobody sets it later.
+    // It cannot be set later.
     let server = Server::start();
     if server.version().is_from(7, 0) {
         let mut conn = server.conn();
@@ -55,7 +55,7 @@ fn a_line_of_redis_conf_turns_it_on_and_outlives_config_rewrite() {
 }
 
 #[test]
-fn it_answers_and_stores_what_rl_throttle_does() {
+fn cl_throttle_answers_and_stores_what_rl_throttle_does() {
     let (server, mut conn) = cell();
     let max = i64::MAX.to_string();
     for rate in ["15 30 60", "0 1 1", "1000000 7 500ms", "15 0 60", "x 1 1", "-1 1 1", "1 1 1m"] {
@@ -76,7 +76,7 @@ fn it_answers_and_stores_what_rl_throttle_does() {
 }
 
 #[test]
-fn it_has_no_options() {
+fn cl_throttle_has_no_options() {
     let (_server, mut conn) = cell();
     for options in ["MS", "1 MS", "1 ATMOST", "1 BLOCK 5", "1 AHEAD 5", "1 LEAVE 1", "1 1"] {
         let call = format!("CL.THROTTLE k 15 30 60 {options}");

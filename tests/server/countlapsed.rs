@@ -24,7 +24,7 @@ fn a_call_with_atmost_waits_only_while_there_is_nothing() {
 
 /// The clock begins at 22:13:20.
 #[test]
-fn after_its_lease_it_holds_as_long_as_an_event_would_and_can_only_be_settled() {
+fn a_lapsed_reservation_holds_as_long_as_an_event_would_and_can_only_be_settled() {
     let (server, mut conn) = Server::with_held_clock();
     for (period, shape, gone_ms) in [
         ("60", "", 61_000),
@@ -50,7 +50,7 @@ fn after_its_lease_it_holds_as_long_as_an_event_would_and_can_only_be_settled() 
 }
 
 #[test]
-fn waiting_calls_are_woken_when_it_is_gone_or_settled_late() {
+fn waiting_calls_are_woken_when_a_lapsed_reservation_is_gone_or_settled_late() {
     let (server, mut conn) = Server::connect();
     // Of 600 ms, 100 of which a busy machine may take before it is waited for.
     let (least, most) = (Duration::from_millis(480), Duration::from_millis(1_200));

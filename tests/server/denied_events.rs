@@ -58,7 +58,7 @@ fn a_denial_is_reported_with_the_key_and_its_database() {
 }
 
 #[test]
-fn they_need_the_setting_and_the_event_class() {
+fn denied_events_need_the_setting_and_the_event_class() {
     let server = Server::builder().config("notify-keyspace-events KA").start();
     let (mut conn, mut subscriber) = (server.conn(), listener(&server));
     conn.cmd("RL.WINDOW w 0 60");
@@ -82,7 +82,7 @@ fn they_need_the_setting_and_the_event_class() {
 }
 
 #[test]
-fn there_is_one_event_for_each_denial_that_rl_top_counts() {
+fn each_denial_that_rl_top_counts_is_one_event() {
     let table = "shadow WINDOW 1 60 SHADOW; on WINDOW 2 60";
     let server = Server::builder()
         .module_args(["notify-denied", "yes", "policies", table])

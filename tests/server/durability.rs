@@ -127,7 +127,7 @@ fn crashes_restarts_and_reloads_keep_every_decision() {
 }
 
 #[test]
-fn what_ends_while_the_server_is_down_is_over() {
+fn windows_and_leases_end_while_the_server_is_down() {
     let (mut server, mut conn) = started(builder().aof());
     conn.pipeline([
         "RL.WINDOW w 1 60", "RL.ACQUIRE s 1 0 1 ID a LEASE 50s", "RL.THROTTLE t 4 1 60 5",
@@ -316,7 +316,7 @@ fn a_script_is_replicated_as_its_effects() {
 }
 
 #[test]
-fn one_moment_rules_a_whole_script_where_the_server_freezes_time() {
+fn a_script_sees_one_instant_where_the_server_freezes_time() {
     let server = Server::start();
     if server.version().lacks("time that is frozen for a script", (7, 2)) {
         return;

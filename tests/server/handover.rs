@@ -164,7 +164,7 @@ fn several_that_are_released_at_once_go_to_as_many_as_they_are_enough_for() {
 }
 
 #[test]
-fn what_stays_in_the_key_counts_for_a_waiting_call() {
+fn the_rest_of_a_key_counts_for_a_waiting_call() {
     in_one_turn(|| {
         let (server, mut conn) = with_aof();
         // An event next to the reservation, and then a lapsed reservation next to it.

@@ -321,7 +321,7 @@ struct Failover {
     /// It took over between these two moments.
     from_ns: u64,
     to_ns: u64,
-    /// Of these keys; of all where it is not known of which.
+    /// The keys that it may have changed. `None` if any may have.
     keys: Option<Vec<String>>,
 }
 
@@ -724,7 +724,7 @@ fn keys_in_first_slots(conn: &mut Conn) -> Vec<HistoryKey> {
     keys
 }
 
-/// So many slots move at a time.
+/// The number of slots that move at a time.
 const SLOTS_MOVED: i64 = 100;
 
 fn cluster_history(seconds: u64, least_calls: u64, seed: u64, kills: bool) -> String {

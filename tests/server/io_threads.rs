@@ -1,5 +1,5 @@
-//! With `io-threads` a server reads commands, and some servers look for their keys, in threads beside the one that runs
-//! them. Whatever is sent then, the server lives, and its append-only file loads.
+//! With `io-threads` a server reads commands, and some servers look for their keys, in threads other than the one that
+//! runs them. Whatever is sent then, the server lives, and its append-only file loads.
 //!
 //! `RATELIMIT_FLOOD_SECONDS` says how long each flood lasts.
 

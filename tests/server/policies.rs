@@ -246,7 +246,7 @@ fn a_name_decides_and_stores_the_same_as_its_limit() {
 }
 
 #[test]
-fn what_a_policy_says_must_not_be_repeated_with_its_name() {
+fn options_of_a_policy_must_not_be_repeated_with_its_name() {
     let (_server, mut conn) = with(KINDS);
     for (call, word) in [
         ("RL.WINDOW k @win BUCKETS 3", "BUCKETS"),
@@ -285,7 +285,7 @@ fn with_policies_only_limits_in_numbers_are_refused_in_every_command() {
     assert_eq!(conn.ints("RL.THROTTLE r @rate")[0], 0);
     assert_eq!(conn.ints("RL.WINDOW w @win")[0], 0);
     assert_eq!(conn.acquire("RL.ACQUIRE s @sem ID x").limited(), 0);
-    // What names no limit is as ever.
+    // Commands that name no limit work as before.
     assert_eq!(conn.int("RL.RENEW s x"), 1);
     assert_eq!(conn.held_ids("s"), ["x"]);
     assert_eq!(conn.int("RL.RELEASE s x"), 1);

@@ -11,7 +11,7 @@ fn start_with<const N: usize>(args: [&str; N]) -> (Server, Conn) {
 // ---- Reserve, then settle ----
 
 #[test]
-fn what_is_applied_counts_and_the_rest_is_given_back() {
+fn an_applied_quantity_counts_and_the_rest_is_given_back() {
     let (server, mut conn) = Server::with_held_clock();
     let figures =
         || ["applied", "released"].map(|it| server.info_ratelimit(&format!("reservations_{it}")));

@@ -132,7 +132,7 @@ fn a_redis_before_6_2_is_never_chosen() {
 }
 
 #[test]
-fn where_the_installed_server_is_too_old_another_one_is_chosen() {
+fn another_server_is_chosen_if_the_installed_one_is_too_old() {
     let host = ScriptsHost::bare();
     host.program("redis-server", &says(OLD));
     let choice =

@@ -1,8 +1,8 @@
 //! Everything at once, on a master and its replica: many clients on the same keys, while connections die, settings
 //! change, snapshots and rewrites run, clients are paused, the two change roles and memory is short. `make soak`.
 //!
-//! The books are the clients' own: when each asked and when it was answered. A grant was made somewhere between the two, so
-//! what is certain to lie in one window is never more than the limit.
+//! Each client notes when it sent a call and when the reply came. A grant was made somewhere between the two, so the grants
+//! that certainly lie in one window must never be more than the limit.
 //!
 //! `RATELIMIT_SOAK_SECONDS` is how long (10), `RATELIMIT_SEED` what happens in which order.
 
@@ -205,7 +205,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Keys of one's own, which come and go.
+    /// Calls on keys of its own, which come and go.
     fn wander(&mut self) {
         let key = self.random.below(5_000);
         let line = match self.random.below(4) {
@@ -401,7 +401,7 @@ fn start(seed: u64) -> Pair {
     pair
 }
 
-/// Nobody is left, and nothing.
+/// Waits until no call waits, and empties the servers.
 fn settle(pair: &Pair) {
     for server in &pair.servers {
         server.expect_no_waiting_calls();

@@ -23,7 +23,7 @@ fn a_live_key_of_redis_cell_goes_on_working() {
     assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1"), [0, 5, 2, -1, 3]);
     assert_eq!(conn.ints("RL.THROTTLE k 4 1 1"), [0, 5, 1, -1, 4]);
     assert_eq!(conn.text("GET k"), "1700000004000000000");
-    // What its quantity -3 on a fresh key leaves: a time in the past, without TTL.
+    // For a quantity of -3 on a fresh key redis-cell stores a time in the past, without a TTL.
     conn.cmd("SET k 1699999997000000000");
     assert_eq!(conn.ints("RL.THROTTLE k 4 1 1"), [0, 5, 4, -1, 1]);
     assert!((1_000..=2_000).contains(&conn.int("PTTL k")));

@@ -2,7 +2,7 @@
 
 use support::*;
 
-/// Of a cycle. The server keeps nothing of a module that is unloaded; a list of the module's that is forgotten is larger.
+/// The most bytes that one cycle may leave. A list that the module forgets to free is larger.
 const LEFT_BYTES: i64 = 16;
 
 #[test]
@@ -130,13 +130,13 @@ fn settings_are_not_lost_by_a_plain_unload_and_load() {
         assert_eq!(load[..2], [b"MODULE".to_vec(), b"LOADEX".to_vec()]);
         assert_eq!(text(&conn.cmd(load)), "OK");
         assert_eq!(settings(&mut conn), before, "{name} {value}");
-        // The permission was for once.
+        // The permission was for one time.
         conn.refuses("MODULE UNLOAD ratelimit", "ERR Error unloading module: ");
     }
 }
 
 #[test]
-fn without_changed_settings_the_module_is_unloaded_as_ever() {
+fn a_module_with_default_settings_is_unloaded_without_permission() {
     let (server, mut conn) = Server::connect();
     let load = format!("MODULE LOAD {}", module_path());
     if server.version().is_from(7, 0) {
@@ -182,7 +182,7 @@ fn load_arguments_are_not_lost_by_a_plain_unload_and_load() {
 }
 
 #[test]
-fn a_module_that_the_server_is_not_content_with_goes_though_its_settings_differ() {
+fn a_module_that_the_server_rejects_is_unloaded_even_if_its_settings_differ() {
     if Version::under_test().lacks("MODULE LOADEX", (7, 0)) {
         return;
     }
