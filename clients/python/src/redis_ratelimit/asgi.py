@@ -18,8 +18,6 @@ PartitionKeyOf = Union[PartitionKey, Callable[[Scope], Union[PartitionKey, None]
 
 #: The messages that begin a response, and so carry its headers.
 _STARTS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
-#: The codes that close a WebSocket connection if the server cannot send a response: policy violated, and try again later.
-_POLICY_VIOLATION, _TRY_AGAIN_LATER = 1008, 1013
 
 
 def client_address(scope: Scope) -> str:
@@ -125,8 +123,8 @@ async def answer(exchange: Exchange, scope: Scope, receive: Receive, send: Send)
     if kind == "websocket":
         await receive()  # websocket.connect
         if "websocket.http.response" not in (scope.get("extensions") or {}):
-            code = _POLICY_VIOLATION if status == 429 else _TRY_AGAIN_LATER
-            await send({"type": "websocket.close", "code": code, "reason": exchange.problem()["title"]})
+            reason = exchange.problem()["title"]
+            await send({"type": "websocket.close", "code": exchange.websocket_code, "reason": reason})
             return
         prefix = "websocket."
     headers = [(b"content-type", PROBLEM.encode("ascii")), (b"content-length", str(len(body)).encode("ascii"))]

@@ -98,6 +98,6 @@ class RateLimit:
         if exchange.status == 200:
             response.headers.update(exchange.headers(dict(response.headers)))
         elif isinstance(request, WebSocket):
-            raise WebSocketException(1008 if exchange.status == 429 else 1013, exchange.problem()["title"])
+            raise WebSocketException(exchange.websocket_code, exchange.problem()["title"])
         else:
             raise RateLimited(exchange)

@@ -158,15 +158,17 @@ def _has_denied(reply: Reply, at: int) -> bool:
 def with_unique_names(items: Sequence[Item]) -> list[Item]:
     """Returns the items with unique names: the second of a name is called name-2, and so on."""
     used: set[str] = set()
-    named = []
-    for item in items:
-        name, number = item.name, 1
-        while name in used:
-            number += 1
-            name = f"{item.name}-{number}"
-        used.add(name)
-        named.append(replace(item, name=name))
-    return named
+    return [replace(item, name=unique_name(item.name, used)) for item in items]
+
+
+def unique_name(name: str, used: set[str]) -> str:
+    """Returns a name that is not used, and adds it to `used`."""
+    unique, number = name, 1
+    while unique in used:
+        number += 1
+        unique = f"{name}-{number}"
+    used.add(unique)
+    return unique
 
 
 def check_version(version: int) -> None:

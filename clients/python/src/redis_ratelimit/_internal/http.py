@@ -21,6 +21,7 @@ from .headers import (
     seconds,
     standard_headers,
     structured_string,
+    unique_name,
     with_unique_names,
     x_headers,
 )
@@ -110,6 +111,11 @@ class Exchange:
         if self.is_busy or any(not reply.reachable for reply in denied):
             return 503
         return 429 if denied else 200
+
+    @property
+    def websocket_code(self) -> int:
+        """The code that closes a WebSocket connection: 1008, policy violated, or 1013, try again later, instead of 503."""
+        return 1008 if self.status == 429 else 1013
 
     def headers(self, present: Mapping[str, str] | None = None) -> dict[str, str]:
         """Returns the headers that replace those of the same names in a response. `present` are the headers that the
@@ -262,12 +268,7 @@ def _renamed(foreign_items: dict[str, list[str]], taken: set[str]) -> dict[str, 
                 continue
             old = re.sub(r"\\(.)", r"\1", quoted[1])
             if old not in names:
-                new, number = old, 1
-                while new in used:
-                    number += 1
-                    new = f"{old}-{number}"
-                names[old] = new
-                used.add(new)
+                names[old] = unique_name(old, used)
             result[header].append(structured_string(names[old]) + member[quoted.end() :])
     return result
 
