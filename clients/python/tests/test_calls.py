@@ -546,7 +546,6 @@ class OutOfReach(unittest.TestCase):
             errors.TimeoutError("late"),
             OSError("no route"),
             errors.BusyLoadingError("loading"),
-            errors.ClusterDownError("CLUSTERDOWN"),
         ):
             with self.subTest(error=error):
                 self.assertRaises(type(error), self.ask, error, "raise")

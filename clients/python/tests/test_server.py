@@ -150,22 +150,6 @@ class OnAServer(Each):
 
         self.each(body)
 
-    def test_an_overload_is_not_let_through(self) -> None:
-        async def body(limiter: Any) -> None:
-            with ThreadPoolExecutor(400) as threads:
-
-                async def ask() -> Any:
-                    if isinstance(limiter, Awaited):
-                        loop = asyncio.get_running_loop()
-                        return await loop.run_in_executor(threads, limiter.limiter.throttle, "k", Rate(9, 1, "1h"))
-                    return await limiter.throttle("k", Rate(9, 1, "1h"))
-
-                replies = await asyncio.gather(*(ask() for _ in range(400)))
-            self.assertTrue(all(reply.reachable for reply in replies))
-            self.assertEqual(sum(reply.allowed for reply in replies), 10)
-
-        self.each(body, unreachable="allow", deadline=30)
-
     def test_the_health_checks_of_the_client_run(self) -> None:
         async def body(limiter: Any) -> None:
             await limiter.throttle("k", Rate(4, 1, "1h"))
