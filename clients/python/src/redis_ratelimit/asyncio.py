@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ._internal import calls, several
-from ._internal.calls import Call
-from ._internal.clauses import Clauses
 from ._internal.core import Core, Deadline, Unreachable
 from ._internal.io import DEFAULT_SECONDS
 from ._internal.io_asyncio import AsyncioIO
@@ -20,17 +17,17 @@ from ._internal.leases import Round
 from ._internal.libraries import Client
 from ._internal.local import LocalBase
 from ._internal.memory import MemoryBase, MemoryCore, plain_words
-from ._internal.options import AllOptions, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
+from ._internal.methods import Methods
+from ._internal.options import ThrottleOptions, WindowOptions
 from ._internal.parameters import Duration, Key, Rate, RateLike, Window, WindowLike
-from ._internal.replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
-from ._internal.reservation import Cost, ReservationBase, Settle
+from ._internal.replies import Reply
+from ._internal.reservation import ReservationMethods
 from ._internal.servers import Servers
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.
     from typing_extensions import Unpack
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -53,7 +50,7 @@ class _LoopCore(Core[AsyncioIO]):
         return task
 
     async def settle(self, work: Coroutine[Any, Any, T]) -> T:
-        """Awaits a settlement, which goes on if the caller is cancelled. anyio cancels a task again at every await."""
+        # anyio cancels a task again at every await.
         return await asyncio.shield(self.start_settling(work))
 
     async def settled(self) -> None:
@@ -206,30 +203,13 @@ class Local(LocalBase):
         await self.aclose()
 
 
-class Reservation(ReservationBase):
+class Reservation(ReservationMethods):
     """A reservation of one limit or of several limits, from Limiter.acquire or the reply to Limiter.all."""
 
     _core: _LoopCore
     _timer: asyncio.TimerHandle | None = None
     #: The task in the background, as the event loop does not keep it alive.
     _renewal: asyncio.Future[None] | None = None
-
-    async def apply(self, cost: Cost | None = None, *, quantity: Cost | None = None) -> bool:
-        """Settles the reservation now: counts what was reserved, or what was really used, which is `cost`. Returns False if
-        the lease had ended or it was settled before.
-
-        For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
-        reserved counts. A semaphore is released. `quantity` is another name of `cost`.
-        """
-        return await self._core.settle(self._apply(cost, quantity))
-
-    async def release(self) -> bool:
-        """Gives the reservation back now. Returns False if the lease had ended or it was settled before."""
-        return await self._core.settle(self._release())
-
-    async def renew(self, lease: Duration | None = None) -> bool:
-        """Restarts the lease. Returns False if it has ended or the reservation was settled."""
-        return await self._renew(lease)
 
     def _renew_later(self, seconds: float) -> None:
         self._stop_renewing()
@@ -254,7 +234,7 @@ class Reservation(ReservationBase):
         await self._core.settle(self._exit(error))
 
 
-class Limiter:
+class Limiter(Methods[Reservation]):
     """A limiter whose limits are kept by a server with redis-ratelimit.
 
     A call that is denied returns a reply whose `allowed` is False; only acquire() raises Denied. Wrong arguments raise
@@ -283,151 +263,10 @@ class Limiter:
     """
 
     _core: _LoopCore
+    _reservation_class = Reservation
 
     def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: Deadline | None = None) -> None:
         self._core = _LoopCore(AsyncioIO(), client, asynchronous=True, unreachable=unreachable, deadline=deadline)
-
-    async def _send(self, make: Callable[P, Call[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Sends the call that `make` returns for the arguments of the method of the same name."""
-        call = make(*args, **kwargs)
-        reply = await self._core.send(call, make.__name__, args, kwargs)
-        if call.reserving and isinstance(reply, Reply):
-            Reservation(self._core, call.reserving)._hold(reply)
-        return reply
-
-    async def throttle(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]) -> Reply:
-        """RL.THROTTLE: takes a quantity from a rate. Returns whether that was allowed, what remains, and when to try again.
-        A negative quantity gives back."""
-        return await self._send(calls.throttle, key, rate, quantity, **options)
-
-    async def throttle_ro(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
-        """RL.THROTTLE_RO: returns what throttle() would return now, and takes nothing."""
-        return await self._send(calls.throttle_ro, key, rate, quantity, **options)
-
-    async def window(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]) -> Reply:
-        """RL.WINDOW: counts a quantity in a window, so that no period has more than the limit. Returns what throttle()
-        returns. A negative quantity gives back the oldest events."""
-        return await self._send(calls.window, key, window, quantity, **options)
-
-    async def window_ro(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
-        """RL.WINDOW_RO: returns what window() would return now, and takes nothing."""
-        return await self._send(calls.window_ro, key, window, quantity, **options)
-
-    @overload
-    def acquire(
-        self,
-        key: Key,
-        window: WindowLike,
-        quantity: int = 1,
-        *,
-        settle: Settle | None = None,
-        **options: Unpack[ReserveOptions],
-    ) -> Reservation: ...
-
-    @overload
-    def acquire(self, key: Clauses) -> Reservation: ...
-
-    def acquire(
-        self,
-        key: Key | Clauses,
-        window: WindowLike | None = None,
-        quantity: int = 1,
-        *,
-        settle: Settle | None = None,
-        **options: Unpack[ReserveOptions],
-    ) -> Reservation:
-        """RL.ACQUIRE as a context manager: entering it reserves, or raises Denied. An exception in the block releases the
-        reservation. Otherwise the end of the block applies it, or releases a semaphore's; `settle` chooses one of the two,
-        but "apply" is refused for a semaphore. If the lease ended before the block did, its end raises Lapsed: pass a
-        `lease` that is long enough, or renew().
-
-        A list of clauses instead of the key reserves several limits by RL.ALL. They are settled in one step, and their
-        leases are renewed while the block runs.
-
-        What acquire() returns can be entered again, and reserves again, but not while its block runs (RuntimeError). So
-        threads and tasks call acquire() for each block.
-        """
-        return Reservation._for_acquire(self._core, key, window, quantity, settle=settle, options=options)
-
-    @overload
-    async def reserve(
-        self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[ReserveOptions]
-    ) -> Reply: ...
-
-    @overload
-    async def reserve(self, key: Clauses) -> AllReply[Reservation]: ...
-
-    async def reserve(
-        self,
-        key: Key | Clauses,
-        window: WindowLike | None = None,
-        quantity: int = 1,
-        **options: Unpack[ReserveOptions],
-    ) -> Reply:
-        """RL.ACQUIRE: reserves a quantity. Returns a Reply with an `id`, which is None if the call was denied. The caller
-        passes it to apply() or release() before the lease ends.
-
-        A list of clauses instead of the key reserves several limits, and returns the AllReply of all().
-        """
-        return await self._send(several.reserve, key, window, quantity, **options)
-
-    async def acquire_ro(
-        self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]
-    ) -> Reply:
-        """RL.ACQUIRE_RO: returns what reserve() would return now, without an id, and reserves nothing."""
-        return await self._send(calls.acquire_ro, key, window, quantity, **options)
-
-    async def apply(self, key: Key, id: Id, quantity: int | None = None) -> bool:
-        """RL.APPLY: counts a reservation, or the `quantity` that was really used, which may be more. Returns False if it is
-        not held, because its lease has ended or it was settled before."""
-        return await self._core.settle(self._send(calls.apply, key, id, quantity))
-
-    async def release(self, key: Key, *ids: Id) -> int:
-        """RL.RELEASE: gives reservations back, so that they count as nothing. Returns how many of them were held."""
-        return await self._core.settle(self._send(calls.release, key, *ids))
-
-    async def renew(self, key: Key, id: Id, lease: Duration | None = None) -> bool:
-        """RL.RENEW: restarts the lease, with a new length if `lease` is given. Returns False if the reservation is not
-        held."""
-        return await self._send(calls.renew, key, id, lease)
-
-    async def held(self, key: Key) -> list[Held]:
-        """RL.HELD: returns the live reservations of a key, oldest first."""
-        return await self._send(calls.held, key)
-
-    async def all(self, clauses: Clauses, **options: Unpack[AllOptions]) -> AllReply[Reservation]:
-        """RL.ALL: takes from several limits, or from none of them if one denies. A list of clauses in the place of a clause
-        is a group, joined by ELSE: only the first of its clauses that would be allowed takes. The reply's `paid` names the
-        limits that took, and its `reservation` settles all that was reserved."""
-        return await self._send(several.all, clauses, **options)
-
-    async def all_ro(self, clauses: Clauses) -> AllReply[Reservation]:
-        """RL.ALL_RO: returns what all() would return now, and takes nothing."""
-        return await self._send(several.all_ro, clauses)
-
-    async def reset(self, key: Key) -> bool:
-        """DEL: resets the limit of a key. Returns False if the key did not exist."""
-        return await self._send(calls.reset, key)
-
-    async def info(self, key: Key) -> Info | None:
-        """RL.INFO: returns the state of a key, which shows why it is limited; None if the key does not exist."""
-        return await self._send(calls.info, key)
-
-    async def top(self, count: int = 10, *, reset: bool = False) -> list[TopKey]:
-        """RL.TOP: returns the `count` keys with the most denials in the last 10 to 20 minutes, most first. `reset` resets
-        the counts.
-
-        In a cluster all nodes are asked, as each counts its own denials.
-        """
-        return await self._send(calls.top, count, reset=reset)
-
-    async def policies(self) -> list[Policy]:
-        """RL.POLICIES: returns the server's policies in the order of their names, with how many calls each allowed and
-        denied.
-
-        In a cluster all nodes are asked, and the counts of equal policies are added up.
-        """
-        return await self._send(calls.policies)
 
     def local(self, key: Key, window: WindowLike, *, lease: Duration = "100ms", leave: int = 0) -> Local:
         """Returns a limit that is decided in the process, in microseconds. The process reserves a batch of the window for a
@@ -467,10 +306,6 @@ class _TaskSignal:
 
 
 class _TaskCore(MemoryCore):
-    async def settle(self, work: Coroutine[Any, Any, T]) -> T:
-        # Nothing can be cancelled, as settling in memory never suspends.
-        return await work
-
     def make_signal(self) -> _TaskSignal:
         return _TaskSignal()
 

@@ -258,6 +258,10 @@ class Core(Connector[IOType]):
             # No thread can be started, or the event loop has ended.
             work.close()
 
+    async def settle(self, work: Coroutine[Any, Any, T]) -> T:
+        """Awaits a settlement, which goes on even if the caller is cancelled. Threads cannot be cancelled."""
+        return await work
+
     def start_settling(self, work: Coroutine[Any, Any, Any]) -> object:
         """Starts a settlement in the background."""
         return self.io.spawn(work, "settlement")

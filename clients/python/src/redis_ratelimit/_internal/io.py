@@ -7,13 +7,15 @@ because its I/O blocks. So run() executes a whole coroutine in one step.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from .libraries import Connection
 from .parameters import Word
 from .pool import Signal
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 Address = tuple[str, int]
@@ -125,3 +127,13 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
     raise RuntimeError("the work of a synchronous limiter was suspended")
+
+
+def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """Returns the method of a synchronous class that runs an async one. It has the same signature and docstring."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return run(method(self, *args, **kwargs))
+
+    return call

@@ -5,30 +5,26 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, ClassVar, overload
 
-from . import calls, several
-from .calls import Call
+from . import several
 from .clauses import Clauses
 from .core import Core, Deadline, Unreachable
-from .io import run
+from .io import blocking, run
 from .io_threads import ThreadIO
 from .libraries import Client
 from .local import LocalBase
-from .options import AllOptions, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
-from .parameters import Duration, Key, RateLike, WindowLike
-from .replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
-from .reservation import Cost, ReservationBase, Settle
+from .methods import LimiterBase, Methods
+from .options import ReserveOptions
+from .parameters import Duration, Key, WindowLike
+from .replies import AllReply, Reply
+from .reservation import ReservationBase, ReservationMethods
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.
     from typing_extensions import Unpack
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _limiters: weakref.WeakSet[Limiter] = weakref.WeakSet()
 _locals: weakref.WeakSet[Local] = weakref.WeakSet()
@@ -127,22 +123,9 @@ class Local(LocalBase):
 class Reservation(ReservationBase):
     """A reservation of one limit or of several limits, from Limiter.acquire or the reply to Limiter.all."""
 
-    def apply(self, cost: Cost | None = None, *, quantity: Cost | None = None) -> bool:
-        """Settles the reservation now: counts what was reserved, or what was really used, which is `cost`. Returns False if
-        the lease had ended or it was settled before.
-
-        For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
-        reserved counts. A semaphore is released. `quantity` is another name of `cost`.
-        """
-        return run(self._apply(cost, quantity))
-
-    def release(self) -> bool:
-        """Gives the reservation back now. Returns False if the lease had ended or it was settled before."""
-        return run(self._release())
-
-    def renew(self, lease: Duration | None = None) -> bool:
-        """Restarts the lease. Returns False if it has ended or the reservation was settled."""
-        return run(self._renew(lease))
+    apply = blocking(ReservationMethods.apply)
+    release = blocking(ReservationMethods.release)
+    renew = blocking(ReservationMethods.renew)
 
     def _renew_later(self, seconds: float) -> None:
         server = self._core.server_of(self._reserved[0].key) if self.reply.reachable else self._core
@@ -226,7 +209,7 @@ class _Renewals:
                     return None
 
 
-class Limiter:
+class Limiter(LimiterBase[Reservation]):
     """A limiter whose limits are kept by a server with redis-ratelimit.
 
     A call that is denied returns a reply whose `allowed` is False; only acquire() raises Denied. Wrong arguments raise
@@ -248,71 +231,16 @@ class Limiter:
             the socket_timeout of `client`. If another limiter decides then, its time is added.
     """
 
+    _reservation_class = Reservation
+
     def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: Deadline | None = None) -> None:
         self._core = Core(ThreadIO(), client, asynchronous=False, unreachable=unreachable, deadline=deadline)
         remember(self)
 
-    def _send(self, make: Callable[P, Call[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Sends the call that `make` returns for the arguments of the method of the same name."""
-        call = make(*args, **kwargs)
-        reply = run(self._core.send(call, make.__name__, args, kwargs))
-        if call.reserving and isinstance(reply, Reply):
-            Reservation(self._core, call.reserving)._hold(reply)
-        return reply
-
-    def throttle(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]) -> Reply:
-        """RL.THROTTLE: takes a quantity from a rate. Returns whether that was allowed, what remains, and when to try again.
-        A negative quantity gives back."""
-        return self._send(calls.throttle, key, rate, quantity, **options)
-
-    def throttle_ro(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
-        """RL.THROTTLE_RO: returns what throttle() would return now, and takes nothing."""
-        return self._send(calls.throttle_ro, key, rate, quantity, **options)
-
-    def window(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]) -> Reply:
-        """RL.WINDOW: counts a quantity in a window, so that no period has more than the limit. Returns what throttle()
-        returns. A negative quantity gives back the oldest events."""
-        return self._send(calls.window, key, window, quantity, **options)
-
-    def window_ro(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
-        """RL.WINDOW_RO: returns what window() would return now, and takes nothing."""
-        return self._send(calls.window_ro, key, window, quantity, **options)
-
-    @overload
-    def acquire(
-        self,
-        key: Key,
-        window: WindowLike,
-        quantity: int = 1,
-        *,
-        settle: Settle | None = None,
-        **options: Unpack[ReserveOptions],
-    ) -> Reservation: ...
-
-    @overload
-    def acquire(self, key: Clauses) -> Reservation: ...
-
-    def acquire(
-        self,
-        key: Key | Clauses,
-        window: WindowLike | None = None,
-        quantity: int = 1,
-        *,
-        settle: Settle | None = None,
-        **options: Unpack[ReserveOptions],
-    ) -> Reservation:
-        """RL.ACQUIRE as a context manager: entering it reserves, or raises Denied. An exception in the block releases the
-        reservation. Otherwise the end of the block applies it, or releases a semaphore's; `settle` chooses one of the two,
-        but "apply" is refused for a semaphore. If the lease ended before the block did, its end raises Lapsed: pass a
-        `lease` that is long enough, or renew().
-
-        A list of clauses instead of the key reserves several limits by RL.ALL. They are settled in one step, and their
-        leases are renewed while the block runs.
-
-        What acquire() returns can be entered again, and reserves again, but not while its block runs (RuntimeError). So
-        threads and tasks call acquire() for each block.
-        """
-        return Reservation._for_acquire(self._core, key, window, quantity, settle=settle, options=options)
+    throttle = blocking(Methods.throttle)
+    throttle_ro = blocking(Methods.throttle_ro)
+    window = blocking(Methods.window)
+    window_ro = blocking(Methods.window_ro)
 
     @overload
     def reserve(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[ReserveOptions]) -> Reply: ...
@@ -332,63 +260,19 @@ class Limiter:
 
         A list of clauses instead of the key reserves several limits, and returns the AllReply of all().
         """
-        return self._send(several.reserve, key, window, quantity, **options)
+        return run(self._send(several.reserve, key, window, quantity, **options))
 
-    def acquire_ro(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
-        """RL.ACQUIRE_RO: returns what reserve() would return now, without an id, and reserves nothing."""
-        return self._send(calls.acquire_ro, key, window, quantity, **options)
-
-    def apply(self, key: Key, id: Id, quantity: int | None = None) -> bool:
-        """RL.APPLY: counts a reservation, or the `quantity` that was really used, which may be more. Returns False if it is
-        not held, because its lease has ended or it was settled before."""
-        return self._send(calls.apply, key, id, quantity)
-
-    def release(self, key: Key, *ids: Id) -> int:
-        """RL.RELEASE: gives reservations back, so that they count as nothing. Returns how many of them were held."""
-        return self._send(calls.release, key, *ids)
-
-    def renew(self, key: Key, id: Id, lease: Duration | None = None) -> bool:
-        """RL.RENEW: restarts the lease, with a new length if `lease` is given. Returns False if the reservation is not
-        held."""
-        return self._send(calls.renew, key, id, lease)
-
-    def held(self, key: Key) -> list[Held]:
-        """RL.HELD: returns the live reservations of a key, oldest first."""
-        return self._send(calls.held, key)
-
-    def all(self, clauses: Clauses, **options: Unpack[AllOptions]) -> AllReply[Reservation]:
-        """RL.ALL: takes from several limits, or from none of them if one denies. A list of clauses in the place of a clause
-        is a group, joined by ELSE: only the first of its clauses that would be allowed takes. The reply's `paid` names the
-        limits that took, and its `reservation` settles all that was reserved."""
-        return self._send(several.all, clauses, **options)
-
-    def all_ro(self, clauses: Clauses) -> AllReply[Reservation]:
-        """RL.ALL_RO: returns what all() would return now, and takes nothing."""
-        return self._send(several.all_ro, clauses)
-
-    def reset(self, key: Key) -> bool:
-        """DEL: resets the limit of a key. Returns False if the key did not exist."""
-        return self._send(calls.reset, key)
-
-    def info(self, key: Key) -> Info | None:
-        """RL.INFO: returns the state of a key, which shows why it is limited; None if the key does not exist."""
-        return self._send(calls.info, key)
-
-    def top(self, count: int = 10, *, reset: bool = False) -> list[TopKey]:
-        """RL.TOP: returns the `count` keys with the most denials in the last 10 to 20 minutes, most first. `reset` resets
-        the counts.
-
-        In a cluster all nodes are asked, as each counts its own denials.
-        """
-        return self._send(calls.top, count, reset=reset)
-
-    def policies(self) -> list[Policy]:
-        """RL.POLICIES: returns the server's policies in the order of their names, with how many calls each allowed and
-        denied.
-
-        In a cluster all nodes are asked, and the counts of equal policies are added up.
-        """
-        return self._send(calls.policies)
+    acquire_ro = blocking(Methods.acquire_ro)
+    apply = blocking(Methods.apply)
+    release = blocking(Methods.release)
+    renew = blocking(Methods.renew)
+    held = blocking(Methods.held)
+    all = blocking(Methods[Reservation].all)
+    all_ro = blocking(Methods[Reservation].all_ro)
+    reset = blocking(Methods.reset)
+    info = blocking(Methods.info)
+    top = blocking(Methods.top)
+    policies = blocking(Methods.policies)
 
     def local(self, key: Key, window: WindowLike, *, lease: Duration = "100ms", leave: int = 0) -> Local:
         """Returns a limit that is decided in the process, in microseconds. The process reserves a batch of the window for a

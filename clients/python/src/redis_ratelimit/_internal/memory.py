@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from fractions import Fraction
 from functools import cache
 from importlib import import_module
@@ -288,6 +288,10 @@ class MemoryCore:
         if type(reply) is memory.error_reply:
             raise make_error(reply.text)
         return call.read(reply)
+
+    async def settle(self, work: Coroutine[Any, Any, T]) -> T:
+        """Awaits a settlement. It cannot be cancelled, because it never suspends."""
+        return await work
 
     def holds(self, key: Key, id: Id) -> bool:
         """Returns whether a reservation is held in memory."""

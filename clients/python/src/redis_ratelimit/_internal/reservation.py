@@ -308,6 +308,27 @@ class ReservationBase:
             raise Lapsed(f"{which} had lapsed when its work was done")
 
 
+class ReservationMethods(ReservationBase):
+    """The methods of both reservations that settle or renew, see methods.py."""
+
+    async def apply(self, cost: Cost | None = None, *, quantity: Cost | None = None) -> bool:
+        """Settles the reservation now: counts what was reserved, or what was really used, which is `cost`. Returns False if
+        the lease had ended or it was settled before.
+
+        For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
+        reserved counts. A semaphore is released. `quantity` is another name of `cost`.
+        """
+        return await self._core.settle(self._apply(cost, quantity))
+
+    async def release(self) -> bool:
+        """Gives the reservation back now. Returns False if the lease had ended or it was settled before."""
+        return await self._core.settle(self._release())
+
+    async def renew(self, lease: Duration | None = None) -> bool:
+        """Restarts the lease. Returns False if it has ended or the reservation was settled."""
+        return await self._renew(lease)
+
+
 async def try_to_settle(reservation: ReservationBase, name: Literal["apply", "release"]) -> list[str] | Failure:
     """Applies or releases several limits, for a caller that tries again after a failure. Returns the names of the limits
     whose lease had ended."""
