@@ -14,11 +14,10 @@ from __future__ import annotations
 import inspect
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
-from functools import lru_cache, wraps
+from functools import lru_cache
 from importlib import import_module
 from threading import Lock
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import limits.aio.storage
 import limits.limits
@@ -28,14 +27,13 @@ from limits.errors import ConfigurationError
 from . import asyncio
 from ._internal import uris
 from ._internal.core import Deadline, Unreachable
-from ._internal.io import run
+from ._internal.io import blocking
 from ._internal.limiter import Limiter
 from ._internal.parameters import Window
 from ._internal.replies import Busy, MissingModule, Reply, UnexpectedReply
 
 __all__ = ["AsyncRateLimitStorage", "RateLimitStorage"]
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 #: A limit that is never reached, for methods of the interface that ask for a count without a limit.
@@ -132,8 +130,8 @@ def _error_of(uri: str) -> type[Exception]:
     return error
 
 
-class _Methods:
-    """The methods of both storages. In the synchronous one no await suspends, because its limiter's I/O blocks."""
+class _Storage:
+    """What both storages share."""
 
     def __init__(self, limiter: Any, uri: str, key_prefix: str) -> None:
         self.limiter = limiter
@@ -171,6 +169,33 @@ class _Methods:
         """The pattern of all keys of the storage, for SCAN."""
         prefix = "".join(f"\\{letter}" if letter in "*?[]^\\" else letter for letter in self.key_prefix)
         return f"{prefix}:*"
+
+    async def _oldest(self, key: str, window: Window) -> _Oldest:
+        """Returns when the oldest event of a window leaves: after the wait of a call that asks for one more than is left.
+
+        The last call on the key has reported how much is left. So one call is enough, unless others came in between.
+        """
+        left = None if window.limit == ENDLESS_LIMIT else self._remaining.get(key)
+        left = window.limit if left is None else left
+        for _ in range(LOOKS):
+            reply: Reply = await self._ask("window_ro", self._prefixed_key(key), window, left + 1)
+            if _is_unknown(reply):
+                return _Oldest(0 if reply.allowed else window.limit, 0.0)
+            if reply.remaining == reply.limit:
+                return _Oldest(0, 0.0)
+            if reply.remaining == left:
+                break
+            left = reply.remaining
+        wait_ms = reply.reset_after_ms if reply.retry_after_ms is None else reply.retry_after_ms
+        return _Oldest(reply.limit - reply.remaining, wait_ms / 1000)
+
+    async def _ask(self, name: str, *args: Any) -> Any:
+        answer = getattr(self.limiter, name)(*args)
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+class _Methods(_Storage):
+    """The methods of the storage for asyncio, from which those of the synchronous one are made."""
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         """Counts in a fixed window that starts with its first hit. Returns its count."""
@@ -212,25 +237,6 @@ class _Methods:
         # `limits` takes a whole period for nothing, so the time is kept below it.
         return (0, 0.0, oldest.entries, min(oldest.leaves_in, expiry - 0.001)) if oldest.entries else (0, 0.0, 0, 0.0)
 
-    async def _oldest(self, key: str, window: Window) -> _Oldest:
-        """Returns when the oldest event of a window leaves: after the wait of a call that asks for one more than is left.
-
-        The last call on the key has reported how much is left. So one call is enough, unless others came in between.
-        """
-        left = None if window.limit == ENDLESS_LIMIT else self._remaining.get(key)
-        left = window.limit if left is None else left
-        for _ in range(LOOKS):
-            reply: Reply = await self._ask("window_ro", self._prefixed_key(key), window, left + 1)
-            if _is_unknown(reply):
-                return _Oldest(0 if reply.allowed else window.limit, 0.0)
-            if reply.remaining == reply.limit:
-                return _Oldest(0, 0.0)
-            if reply.remaining == left:
-                break
-            left = reply.remaining
-        wait_ms = reply.reset_after_ms if reply.retry_after_ms is None else reply.retry_after_ms
-        return _Oldest(reply.limit - reply.remaining, wait_ms / 1000)
-
     async def check(self) -> bool:
         """Returns whether the server answers and has redis-ratelimit."""
         try:
@@ -245,27 +251,14 @@ class _Methods:
 
     async def clear_sliding_window(self, key: str, expiry: int) -> None:
         """Deletes a key."""
-        await self.clear(key)
-
-    async def _ask(self, name: str, *args: Any) -> Any:
-        answer = getattr(self.limiter, name)(*args)
-        return await answer if inspect.isawaitable(answer) else answer
-
-
-def _blocking(
-    method: Callable[Concatenate[_Methods, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[RateLimitStorage, P], T]:
-    """Returns a method for the synchronous storage."""
-
-    @wraps(method)
-    def call(self: RateLimitStorage, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return run(method(self._methods, *args, **kwargs))
-
-    return call
+        await self._ask("reset", self._prefixed_key(key))
 
 
 class RateLimitStorage(
-    limits.storage.Storage, limits.storage.MovingWindowSupport, limits.storage.SlidingWindowCounterSupport
+    _Storage,
+    limits.storage.Storage,
+    limits.storage.MovingWindowSupport,
+    limits.storage.SlidingWindowCounterSupport,
 ):
     """The storage for synchronous programs: fixed windows, moving windows, and moving windows of 64 steps instead of the
     sliding window counter.
@@ -286,32 +279,26 @@ class RateLimitStorage(
         deadline: Deadline | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(uri, wrap_exceptions=wrap_exceptions)
+        limits.storage.Storage.__init__(self, uri, wrap_exceptions=wrap_exceptions)
         self.storage = _client(uri, options, asynchronous=False)
-        self.limiter = Limiter(self.storage, unreachable=unreachable, deadline=deadline)
-        self._methods = _Methods(self.limiter, uri, key_prefix)
+        _Storage.__init__(self, Limiter(self.storage, unreachable=unreachable, deadline=deadline), uri, key_prefix)
 
-    @property
-    def base_exceptions(self) -> tuple[type[Exception], ...]:
-        """The errors that `limits` wraps with wrap_exceptions."""
-        return self._methods.base_exceptions
-
-    incr = _blocking(_Methods.incr)
-    get = _blocking(_Methods.get)
-    get_expiry = _blocking(_Methods.get_expiry)
-    acquire_entry = _blocking(_Methods.acquire_entry)
-    get_moving_window = _blocking(_Methods.get_moving_window)
-    acquire_sliding_window_entry = _blocking(_Methods.acquire_sliding_window_entry)
-    get_sliding_window = _blocking(_Methods.get_sliding_window)
-    clear_sliding_window = _blocking(_Methods.clear_sliding_window)
-    check = _blocking(_Methods.check)
-    clear = _blocking(_Methods.clear)
+    incr = blocking(_Methods.incr)
+    get = blocking(_Methods.get)
+    get_expiry = blocking(_Methods.get_expiry)
+    acquire_entry = blocking(_Methods.acquire_entry)
+    get_moving_window = blocking(_Methods.get_moving_window)
+    acquire_sliding_window_entry = blocking(_Methods.acquire_sliding_window_entry)
+    get_sliding_window = blocking(_Methods.get_sliding_window)
+    clear_sliding_window = blocking(_Methods.clear_sliding_window)
+    check = blocking(_Methods.check)
+    clear = blocking(_Methods.clear)
 
     def reset(self) -> int | None:
         """Deletes all keys of the storage. Returns their number."""
         count = 0
         keys: list[Any] = []
-        for key in self.storage.scan_iter(match=self._methods._pattern, count=1000):
+        for key in self.storage.scan_iter(match=self._pattern, count=1000):
             keys.append(key)
             if len(keys) == 1000:
                 count += int(self.storage.delete(*keys))
@@ -346,7 +333,7 @@ class AsyncRateLimitStorage(
         self._made = uri, options
         client = _client(uri, options, asynchronous=True)
         limiter = asyncio.Limiter(client, unreachable=unreachable, deadline=deadline)
-        _Methods.__init__(self, limiter, uri, key_prefix)
+        _Storage.__init__(self, limiter, uri, key_prefix)
 
     async def reset(self) -> int | None:
         """Deletes all keys of the storage. Returns their number."""
