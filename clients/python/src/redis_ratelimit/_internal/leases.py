@@ -166,7 +166,7 @@ class Round(NamedTuple):
     commands: list[tuple[Word, ...]]
 
 
-def _read(item: Item, words: tuple[Word, ...], reply: Any) -> Any:
+def _read_reply_to(item: Item, words: tuple[Word, ...], reply: Any) -> Any:
     """Reads the reply to the command of an item. Returns an error as it is."""
     if isinstance(reply, Exception):
         return reply
@@ -535,7 +535,7 @@ class Leases:
     def receive(self, round_: Round, replies: list[Any]) -> None:
         """Reads the replies to a round, some of which may be errors. If one cannot be read, all count as lost."""
         try:
-            replies = [_read(*each) for each in zip(round_.items, round_.commands, replies, strict=True)]
+            replies = [_read_reply_to(*each) for each in zip(round_.items, round_.commands, replies, strict=True)]
         except UnexpectedReply as error:
             self.fail(round_, error, True)
             return

@@ -169,13 +169,16 @@ class ReservationBase:
             # The fallback settles what it reserved.
             arguments: dict[str, list[Any]] = {"apply": [self._costs], "release": [], "renew": [lease]}
             return [] if await _await_if_needed(getattr(fallback, name)(*arguments[name])) else list(self.ids)
-        if name == "apply":
-            call = several.apply_all(reserved, self._costs)
-        else:
-            call = several.release_all(reserved) if name == "release" else several.renew_all(reserved, lease)
+        call = self._call_for(name, lease)
         call.at_most_seconds = at_most_seconds
         lapsed: list[str] = await self._core.send(call)
         return lapsed
+
+    def _call_for(self, name: str, lease: Duration | None = None) -> Call[list[str]]:
+        """Returns the call that applies, releases or renews all reservations."""
+        if name == "apply":
+            return several.apply_all(self._reserved, self._costs)
+        return several.renew_all(self._reserved, lease) if name == "renew" else several.release_all(self._reserved)
 
     async def _settle_or_renew_one(self, name: str, each: Reserved, lease: Duration | None) -> bool:
         """Applies, releases or renews one reservation, through the fallback if that made it. Returns whether it was held."""
@@ -333,12 +336,9 @@ async def try_to_settle(reservation: ReservationBase, name: Literal["apply", "re
     """Applies or releases several limits, for a caller that tries again after a failure. Returns the names of the limits
     whose lease had ended."""
     reservation._settled = True
-    reserved = reservation._reserved
-    if reservation._fallback_reservation is not None or not reserved:
+    if reservation._fallback_reservation is not None or not reservation._reserved:
         return await reservation._settle_or_renew(name)
-    is_applied = name == "apply"
-    call = several.apply_all(reserved, reservation._costs) if is_applied else several.release_all(reserved)
-    return await reservation._core.try_to_send(call)
+    return await reservation._core.try_to_send(reservation._call_for(name))
 
 
 async def _await_if_needed(answer: Any) -> Any:
