@@ -127,22 +127,34 @@ async function untilDecided(limiter: Limiter): Promise<number> {
   return performance.now() - begin;
 }
 
-/** A limiter on a server, or on a proxy before it. */
-async function against(
+/** What a test of an outage works with. The proxy is before the server. */
+interface Setup {
+  server: Server;
+  proxy: Proxy;
+  limiter: Limiter;
+}
+
+/** Returns a test with a server, and a limiter on it, or on the proxy if `isFar`. */
+function withLimiter(
   open: (port: number) => Opened,
-  port: number,
-  body: (limiter: Limiter) => Promise<void>,
-  deadline = DEADLINE,
-): Promise<void> {
-  const opened = open(port);
-  const limiter = new Limiter(opened.client, { unreachable: "deny", deadline });
-  lateness.begin();
-  try {
-    await body(limiter);
-  } finally {
-    limiter.close();
-    await opened.close();
-  }
+  body: (setup: Setup) => Promise<unknown>,
+  { deadline = DEADLINE, isFar = false } = {},
+): () => Promise<void> {
+  return async () => {
+    const server = await Server.start();
+    const proxy = await Proxy.before(server.port);
+    const opened = open(isFar ? proxy.port : server.port);
+    const limiter = new Limiter(opened.client, { unreachable: "deny", deadline });
+    lateness.begin();
+    try {
+      await body({ server, proxy, limiter });
+    } finally {
+      limiter.close();
+      await opened.close();
+      proxy.end();
+      await server.end();
+    }
+  };
 }
 
 /** Measures an outage: the server is killed, stopped or cut off. */
@@ -179,76 +191,50 @@ async function outage(
 
 for (const [library, open] of SINGLE) {
   suite(`${library} in an outage`, () => {
-    testUnlessStopped("killed", async () => {
-      const server = await Server.start();
-      await against(open, server.port, (limiter) =>
+    /** Registers an outage that begins and ends by these functions. */
+    function testOutage(what: string, begin: (setup: Setup) => unknown, end: (setup: Setup) => unknown): void {
+      const measure = (setup: Setup) =>
         outage(
-          "killed",
+          what,
           library,
-          limiter,
-          () => server.kill(),
-          () => server.start(),
-        ),
-      ).finally(() => server.end());
-    });
+          setup.limiter,
+          () => begin(setup),
+          () => end(setup),
+        );
+      testUnlessStopped(what, withLimiter(open, measure, { isFar: what === "packets dropped" }));
+    }
 
-    test("killed: each call is answered at once, long before its deadline", async () => {
-      const server = await Server.start();
-      await against(
-        open,
-        server.port,
-        async (limiter) => {
-          all([await measured(limiter)], "decided", PATIENT);
-          await server.kill();
-          for (let at = 0; at < 10; at += 1) all([await measured(limiter)], "unreachable", PATIENT / 4);
-          await server.start();
-          assert.ok((await untilDecided(limiter)) <= 2000);
-        },
-        PATIENT,
-      ).finally(() => server.end());
-    });
+    testOutage(
+      "killed",
+      ({ server }) => server.kill(),
+      ({ server }) => server.start(),
+    );
+    testOutage(
+      "stopped (SIGSTOP)",
+      ({ server }) => server.signal("SIGSTOP"),
+      ({ server }) => server.signal("SIGCONT"),
+    );
+    testOutage(
+      "packets dropped",
+      ({ proxy }) => (proxy.dropping = true),
+      ({ proxy }) => (proxy.dropping = false),
+    );
 
-    test("killed with calls under way: they are answered at once", async () => {
-      const server = await Server.start();
-      await against(
-        open,
-        server.port,
-        async (limiter) => {
-          all([await measured(limiter)], "decided", PATIENT);
-          server.signal("SIGSTOP");
-          const calls = atOnce(limiter, 100);
-          await sleep(50);
-          await server.kill();
-          all(await calls, "unreachable", PATIENT / 4);
-        },
-        PATIENT,
-      ).finally(() => server.end());
-    });
-
-    testUnlessStopped("stopped (SIGSTOP)", async () => {
-      const server = await Server.start();
-      await against(open, server.port, (limiter) =>
-        outage(
-          "stopped (SIGSTOP)",
-          library,
-          limiter,
-          () => server.signal("SIGSTOP"),
-          () => server.signal("SIGCONT"),
-        ),
-      ).finally(() => server.end());
-    });
-
-    testUnlessStopped("packets dropped", async () => {
-      const server = await Server.start();
-      const proxy = await Proxy.before(server.port);
-      const drop = (dropping: boolean) => () => void (proxy.dropping = dropping);
-      await against(open, proxy.port, (limiter) =>
-        outage("packets dropped", library, limiter, drop(true), drop(false)),
-      ).finally(() => {
-        proxy.end();
-        return server.end();
-      });
-    });
+    const killed = async ({ server, limiter }: Setup) => {
+      all([await measured(limiter)], "decided", PATIENT);
+      server.signal("SIGSTOP");
+      const underWay = atOnce(limiter, 100);
+      await sleep(50);
+      await server.kill();
+      all(await underWay, "unreachable", PATIENT / 4);
+      for (let at = 0; at < 10; at += 1) all([await measured(limiter)], "unreachable", PATIENT / 4);
+      await server.start();
+      assert.ok((await untilDecided(limiter)) <= 2000);
+    };
+    test(
+      "killed: calls under way and later ones are answered at once, long before their deadline",
+      withLimiter(open, killed, { deadline: PATIENT }),
+    );
 
     /** Makes a first call by each of `many` limiters after their connections were closed, until there are enough calls. */
     async function firstCalls(
@@ -311,115 +297,79 @@ for (const [library, open] of SINGLE) {
       await firstCalls("CLIENT KILL", server, 1, kill, (before) => before - 1);
     });
 
-    testUnlessStopped("maxclients", async () => {
-      const server = await Server.start();
-      await server.admin.config("SET", "maxclients", "1");
-      await against(open, server.port, async (limiter) => {
-        const calls = [...(await atOnce(limiter, 200)), ...(await atOnce(limiter, 600))];
-        all(calls, "Busy", lateness.soon);
-        await server.admin.config("SET", "maxclients", "100");
-        const back = await untilDecided(limiter);
-        assert.ok(back <= 2000);
-        rows.push({
-          what: "maxclients",
-          library,
-          answer: "`Busy`",
-          calls,
-          then: `the server's again after ${short(back)} ms`,
-        });
-      }).finally(() => server.end());
-    });
+    /** Records calls, and waits until the server decides again. */
+    async function record(what: string, answer: string, limiter: Limiter, calls: MeasuredCall[]): Promise<void> {
+      const back = await untilDecided(limiter);
+      assert.ok(back <= 2000, `${back} ms until the server decides again`);
+      rows.push({ what, library, answer, calls, then: `the server's again after ${short(back)} ms` });
+    }
 
-    testUnlessStopped("LOADING", async () => {
-      const server = await Server.start();
+    const full = async ({ server, limiter }: Setup) => {
+      await server.admin.config("SET", "maxclients", "1");
+      const calls = [...(await atOnce(limiter, 200)), ...(await atOnce(limiter, 600))];
+      all(calls, "Busy", lateness.soon);
+      await server.admin.config("SET", "maxclients", "100");
+      await record("maxclients", "`Busy`", limiter, calls);
+    };
+    testUnlessStopped("maxclients", withLimiter(open, full));
+
+    const loading = async ({ server, limiter }: Setup) => {
       await server.admin.eval("for i = 1, 3000 do redis.call('SET', 'key' .. i, i) end", 0);
       await server.admin.save();
       await server.kill();
       // It answers while it loads for some seconds.
       server.launch("--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024");
       await sleep(500);
-      await against(open, server.port, async (limiter) => {
-        const calls = [
-          ...(await atOnce(limiter, 200)),
-          ...(await atOnce(limiter, 600)),
-          ...(await aSecond(limiter, 600, 1)),
-        ];
-        all(calls, "unreachable", lateness.soon);
-        const watcher = new Redis(server.port, "127.0.0.1", { enableReadyCheck: false });
-        while ((await watcher.info("persistence")).includes("\nloading:1")) await sleep(5);
-        watcher.disconnect();
-        const back = await untilDecided(limiter);
-        assert.ok(back <= 2000, `${back} ms until the server decides again`);
-        rows.push({
-          what: "LOADING",
-          library,
-          answer: "as `unreachable` says",
-          calls,
-          then: `the server's again after ${short(back)} ms`,
-        });
-      }).finally(() => server.end());
-    });
+      const calls = [...(await atOnce(limiter, 200)), ...(await atOnce(limiter, 600))];
+      calls.push(...(await aSecond(limiter, 600, 1)));
+      all(calls, "unreachable", lateness.soon);
+      const watcher = new Redis(server.port, "127.0.0.1", { enableReadyCheck: false });
+      while ((await watcher.info("persistence")).includes("\nloading:1")) await sleep(5);
+      watcher.disconnect();
+      await record("LOADING", "as `unreachable` says", limiter, calls);
+    };
+    testUnlessStopped("LOADING", withLimiter(open, loading));
 
-    test("the program is busy for longer than the deadline", async () => {
-      const server = await Server.start();
-      const proxy = await Proxy.before(server.port);
-      const busyCall = (limiter: Limiter) => {
-        const call = measured(limiter);
-        const end = performance.now() + DEADLINE + 100;
-        while (performance.now() < end);
-        return call;
+    const busyProgram = async ({ proxy, limiter }: Setup) => {
+      const busyCalls = async (count: number) => {
+        const calls: MeasuredCall[] = [];
+        while (calls.length < count) {
+          const call = measured(limiter);
+          const end = performance.now() + DEADLINE + 100;
+          while (performance.now() < end);
+          calls.push(await call);
+        }
+        return calls;
       };
-      await against(open, proxy.port, async (limiter) => {
-        await untilDecided(limiter);
-        const near: MeasuredCall[] = [];
-        for (let at = 0; at < 5; at += 1) near.push(await busyCall(limiter));
-        assert.ok(count(near, "decided") > 0);
-        // Too far for the time that a late timer waits.
-        proxy.delayMs = 30;
-        const far: MeasuredCall[] = [];
-        for (let at = 0; at < 6; at += 1) far.push(await busyCall(limiter));
-        assert.ok(count(far, "Busy") > 0);
-        const others = [...near, ...far].filter(({ outcome }) => outcome !== "decided" && outcome !== "Busy");
-        assert.deepEqual(others, []);
-        // The breaker is closed.
-        proxy.delayMs = 0;
-        assert.equal((await measured(limiter)).outcome, "decided");
-      }).finally(() => {
-        proxy.end();
-        return server.end();
-      });
-    });
+      await untilDecided(limiter);
+      const near = await busyCalls(5);
+      assert.ok(count(near, "decided") > 0);
+      // Too far for the time that a late timer waits.
+      proxy.delayMs = 30;
+      const far = await busyCalls(6);
+      assert.ok(count(far, "Busy") > 0);
+      const others = [...near, ...far].filter(({ outcome }) => outcome !== "decided" && outcome !== "Busy");
+      assert.deepEqual(others, []);
+      // The breaker is closed.
+      proxy.delayMs = 0;
+      assert.equal((await measured(limiter)).outcome, "decided");
+    };
+    test("the program is busy for longer than the deadline", withLimiter(open, busyProgram, { isFar: true }));
 
-    testUnlessStopped("pool full on a slow server", async () => {
-      const server = await Server.start();
-      const proxy = await Proxy.before(server.port);
-      await against(open, proxy.port, async (limiter) => {
-        await measured(limiter);
-        proxy.delayMs = 100;
-        const calls = [
-          ...(await atOnce(limiter, 200)),
-          ...(await atOnce(limiter, 600)),
-          ...(await atOnce(limiter, 2000)),
-        ];
-        calls.push(...(await aSecond(limiter, 600, 2)));
-        assert.equal(count(calls, "unreachable"), 0);
-        assert.equal(count(calls, "decided") + count(calls, "Busy"), calls.length);
-        assert.ok(most(times(calls)) <= lateness.soon, `${most(times(calls))}`);
-        const busy = count(calls, "Busy");
-        assert.ok(0 < busy && busy < calls.length, `${busy} of ${calls.length} are Busy`);
-        const answer = `the server's decision (${calls.length - busy}) or \`Busy\` (${busy})`;
-        rows.push({
-          what: "pool full on a slow server",
-          library,
-          answer,
-          calls,
-          then: "0 as unreachable",
-        });
-      }).finally(() => {
-        proxy.end();
-        return server.end();
-      });
-    });
+    const slow = async ({ proxy, limiter }: Setup) => {
+      await measured(limiter);
+      proxy.delayMs = 100;
+      const calls: MeasuredCall[] = [];
+      for (const many of [200, 600, 2000]) calls.push(...(await atOnce(limiter, many)));
+      calls.push(...(await aSecond(limiter, 600, 2)));
+      assert.equal(count(calls, "decided") + count(calls, "Busy"), calls.length);
+      assert.ok(most(times(calls)) <= lateness.soon, `${most(times(calls))}`);
+      const busy = count(calls, "Busy");
+      assert.ok(0 < busy && busy < calls.length, `${busy} of ${calls.length} are Busy`);
+      const answer = `the server's decision (${calls.length - busy}) or \`Busy\` (${busy})`;
+      rows.push({ what: "pool full on a slow server", library, answer, calls, then: "0 as unreachable" });
+    };
+    testUnlessStopped("pool full on a slow server", withLimiter(open, slow, { isFar: true }));
   });
 }
 
