@@ -358,9 +358,7 @@ suite("calls", () => {
     const limiter = new Limiter(recorder);
     const wrong: [string, () => unknown][] = [
       ['throttle has no option "countDenied"', () => limiter.throttle("k", "@free", { countDenied: true } as never)],
-      ['throttle has no option "atMost"', () => limiter.throttle("k", "@free", { atMost: true } as never)],
       ["the options of throttle must be an object, not 3", () => limiter.throttle("k", "@free", 3 as never)],
-      ["force must be true or false, not 1", () => limiter.throttle("k", "@free", { force: 1 } as never)],
       [
         'quantity must be a number or a bigint, not "3"',
         () => limiter.throttle("k", "@free", { quantity: "3" } as never),
@@ -368,8 +366,6 @@ suite("calls", () => {
       ["the key must be a string or a Buffer, not 5", () => limiter.throttle(5 as never, "@free")],
       ['throttleRo has no option "atmost"', () => limiter.throttleRo("k", "@free", { atmost: true } as never)],
       ['window has no option "ahead"', () => limiter.window("k", "@day", { ahead: 5 } as never)],
-      ['throttleRo has no option "ban"', () => limiter.throttleRo("k", "@free", { ban: 5 } as never)],
-      ['windowRo has no option "ban"', () => limiter.windowRo("k", "@day", { ban: 5 } as never)],
       ['reserve has no option "ban"', () => limiter.reserve("k", "@day", { ban: 5 } as never)],
       ['clause.acquire has no option "ban"', () => clause.acquire("k", "@day", { ban: 5 } as never)],
       [
@@ -382,18 +378,10 @@ suite("calls", () => {
         'settle must be "apply" or "release", not 5',
         () => limiter.acquire("k", "@day", { settle: 5 } as never, () => assert.fail("entered")),
       ],
-      [
-        "acquire takes the work as a function, not undefined",
-        () => limiter.acquire("k", "@day", {}, undefined as never),
-      ],
       ['renew has no option "leases"', () => limiter.renew("k", "id", { leases: 5 } as never)],
       ["the id must be a string or a Buffer, not undefined", () => limiter.apply("k", undefined as never)],
-      ["the id must be a string or a Buffer, not 7", () => limiter.release("k", 7 as never)],
       ["signal must be an AbortSignal, not {}", () => limiter.window("k", "@day", { signal: {} as never })],
-      ["signal must be an AbortSignal, not 5", () => limiter.held("k", { signal: 5 as never })],
-      ['clause.window has no option "signal"', () => clause.window("k", "@day", { signal: undefined } as never)],
       ['top has no option "limit"', () => limiter.top({ limit: 5 } as never)],
-      ['clause.window has no option "force"', () => clause.window("k", "@day", { force: true } as never)],
       ['Limiter has no option "onUnreachable"', () => new Limiter(recorder, { onUnreachable: "allow" } as never)],
       [
         `unreachable must be "raise", "allow", "deny" or an object with a limiter's methods, not {}`,
@@ -499,33 +487,14 @@ suite("calls", () => {
   });
 
   test("info reads the replies of RESP2 and RESP3", async () => {
-    const fields = {
-      kind: "window",
-      events: 3,
-      denied: 1,
-      entries: 2,
-      oldest: -1,
-      newest: 5,
-      held: 2,
-      reservations: 1,
-    };
-    const pairs = Object.entries({ ...fields, ban: 0, waiting: 1, ttl: 900 });
-    for (const reply of [pairs.flat(), new Map(pairs), Object.fromEntries(pairs)]) {
-      assert.deepEqual(await new Limiter(new Recorder(reply)).info("k"), {
-        ...{ kind: "window", events: 3, denied: 1, entries: 2, oldestMs: null, newestMs: 5, held: 2, reservations: 1 },
-        ...{ banMs: 0, waiting: 1, ttlMs: 900, fullInMs: null, debtMs: null },
-      });
+    const fields = { kind: "window", events: 3, oldest: -1, newest: 5, ban: 0, waiting: 1, ttl: 900 };
+    const pairs = Object.entries(fields);
+    const meaning = { kind: "window", events: 3, fullInMs: null, oldestMs: null, newestMs: 5, waiting: 1, ttlMs: 900 };
+    for (const reply of [pairs.flat(), new Map(pairs), fields]) {
+      means(await new Limiter(new Recorder(reply)).info("k"), meaning, "info");
     }
     for (const nothing of [[], new Map(), {}, null])
       assert.equal(await new Limiter(new Recorder(nothing)).info("k"), null);
-  });
-
-  test("the package can be required", () => {
-    const required = createRequire(import.meta.url)("../../dist/cjs/index.js");
-    assert.equal(typeof required.Limiter, "function");
-    assert.deepEqual(required.semaphore(3), { limit: 3, period: 0 });
-    const manifest = createRequire(import.meta.url)("../../package.json");
-    assert.deepEqual(manifest.exports["./package.json"], "./package.json");
   });
 
   test("the package has the pages that its README links", () => {
@@ -894,9 +863,5 @@ suite("middleware", () => {
     // As a minifier renames classes.
     Object.defineProperty(Busy, "name", { value: "a" });
     assert.equal((await handle(new Busy("busy")))["status"], 503);
-  });
-
-  test("requests without a limit continue", async () => {
-    for (const none of [null, undefined]) assert.deepEqual(await handle(none), { next: true, status: 200 });
   });
 });

@@ -195,24 +195,6 @@ test("leases are decided in the process too", async () => {
   assert.equal((await limiter.windowRo("k", { limit: 5, period: "1h" })).remaining, 0);
 });
 
-test("calls wait in the order of arrival", async () => {
-  const { limiter } = held();
-  await limiter.reserve("s", semaphore(1), { id: "first" });
-  const order: string[] = [];
-  const waits = ["second", "third"].map(async (id) => {
-    await limiter.reserve("s", semaphore(1), { id, block: "1min" });
-    order.push(id);
-  });
-  await sleep(20);
-  assert.deepEqual(order, []);
-  await limiter.release("s", "first");
-  await waits[0];
-  await sleep(20);
-  assert.deepEqual(order, ["second"]);
-  await limiter.release("s", "second");
-  await waits[1];
-});
-
 test("calls wait by the system's clock, or by that of a test", async () => {
   const real = new MemoryLimiter();
   const rate = { burst: 0, count: 10, period: "1s" };

@@ -5,7 +5,7 @@
  */
 
 import assert from "node:assert/strict";
-import { connect, createServer, type AddressInfo, type Socket } from "node:net";
+import { createServer, type AddressInfo, type Socket } from "node:net";
 import { after, before, beforeEach, describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -18,7 +18,7 @@ import { createClient as createClient6, createCluster as createCluster6 } from "
 
 import { FAILURES } from "../src/breaker.js";
 import { clause, Closed, Limiter, MemoryLimiter, MissingModule, semaphore, type LimiterOptions } from "../src/index.js";
-
+import { RatelimitThrottlerStorage } from "../src/throttler-storage.js";
 import { CASES, run } from "./fixtures.js";
 import { connected, Proxy, SINGLE as UNCONNECTED, type Opened } from "./servers.js";
 
@@ -433,31 +433,6 @@ for (const [kind, open] of SINGLE) {
   });
 }
 
-/** Starts a proxy to the server that replaces the word `asked` in commands, a time to wait, by the word `given`. */
-async function late(asked: string, given: string): Promise<{ port: number; close: () => void }> {
-  const bulk = (word: string) => `$${word.length}\r\n${word}\r\n`;
-  const sockets = new Set<Socket>();
-  const server = createServer((near) => {
-    const far = connect(PORT, "127.0.0.1");
-    near.on("data", (data) => far.write(data.toString("latin1").replace(bulk(asked), bulk(given)), "latin1"));
-    far.on("data", (data) => near.write(data));
-    for (const [one, other] of [
-      [near, far],
-      [far, near],
-    ] as const) {
-      sockets.add(one);
-      one.on("error", () => {});
-      one.on("close", () => other.destroy());
-    }
-  });
-  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
-  const close = () => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  };
-  return { port: (server.address() as AddressInfo).port, close };
-}
-
 for (const [kind, open] of UNCONNECTED) {
   test(`closing the limiter ends calls of ${kind} that are connecting or sent, and closes its connections`, async () => {
     const proxy = await Proxy.before(PORT);
@@ -505,15 +480,17 @@ suite("patience", () => {
 
   for (const [kind, open] of SINGLE) {
     test(`a call of ${kind} that is given up takes nothing`, async (context) => {
-      const server = await late("400", "60000");
-      const opened = await open(server.port);
+      const proxy = await Proxy.before(PORT);
+      // The server is asked to wait for a minute.
+      proxy.change = (sent) => sent.replace("$3\r\n400\r\n", "$5\r\n60000\r\n");
+      const opened = await open(proxy.port);
       // The test must see it wait before it is given up.
       const frozen = new Limiter(opened.client, { unreachable: "allow", deadline: 2000 });
       const limiter = new Limiter(opened.client);
       context.after(async () => {
         frozen.close();
         await opened.close();
-        server.close();
+        proxy.end();
       });
       await plain.flushall();
       await limiter.reserve("job", semaphore(1), { id: "first", lease: 60_000 });
@@ -553,6 +530,8 @@ suite("in a cluster", () => {
         const window = { limit: 3, period: "1h" };
         await limiter.acquire(`${key}:w`, window, {}, () => {});
         assert.equal((await limiter.windowRo(`${key}:w`, window)).remaining, 2);
+        // A hit needs one key, so that no hash tags are needed.
+        assert.equal((await new RatelimitThrottlerStorage(limiter).increment(key, 60_000, 2, 0, "hits")).totalHits, 1);
       }
       const rate = { burst: 0, count: 1, period: "200ms" };
       const waited = await took(async () => {

@@ -138,7 +138,8 @@ export class Proxy {
   dropping = false;
   /** The delay of packets from the server, in milliseconds. */
   delayMs = 0;
-
+  /** Changes what is sent to the server. */
+  change = (sent: string): string => sent;
   #far: number;
 
   private constructor(far: number) {
@@ -147,7 +148,12 @@ export class Proxy {
       this.#near.add(near);
       near.on("close", () => this.#near.delete(near));
       const other = connect(this.#far, "127.0.0.1");
-      this.#join(near, other, () => 0);
+      this.#join(
+        near,
+        other,
+        () => 0,
+        (sent) => Buffer.from(this.change(sent.toString("latin1")), "latin1"),
+      );
       this.#join(other, near, () => this.delayMs);
     });
   }
@@ -167,12 +173,12 @@ export class Proxy {
     return this.#near.size;
   }
 
-  #join(one: Socket, other: Socket, delayMs: () => number): void {
+  #join(one: Socket, other: Socket, delayMs: () => number, change = (data: Buffer) => data): void {
     this.#sockets.add(one);
     let last = Promise.resolve();
     one.on("data", (data) => {
       if (this.dropping) return;
-      if (delayMs() === 0) return void other.write(data);
+      if (delayMs() === 0) return void other.write(change(data));
       last = last.then(() => sleep(delayMs())).then(() => void other.write(data));
     });
     one.on("error", () => {});

@@ -108,49 +108,27 @@ suite("several limits as one", () => {
     });
   }
 
-  /** Returns the commands after RL.ALL, and the outcome. */
-  async function settled(replies: unknown[], work: (job: Reservation) => unknown = () => "result"): Promise<unknown[]> {
-    const recorder = new Recorder(RESERVED, ...replies);
-    const outcome = await new Limiter(recorder).acquire(PAIR, {}, work).catch((error) => error.name);
-    return [...recorder.sent.slice(1), outcome];
-  }
-
-  test("success applies what was set", async () => {
-    const found = await settled([...QUEUED, [1, 1]], (job) => {
-      job.set({ a: 1 });
-      job.set({ a: 7 });
-    });
-    assert.deepEqual(found, ["MULTI", "RL.APPLY a x 7", "RL.APPLY b y", "EXEC", undefined]);
-  });
-
-  test("the options may be left out", async () => {
-    const recorder = new Recorder(RESERVED, ...QUEUED, [1, 1]);
-    assert.equal(await new Limiter(recorder).acquire(PAIR, (job) => job.settled), false);
-    assert.deepEqual(recorder.sent.slice(1), ["MULTI", "RL.APPLY a x", "RL.APPLY b y", "EXEC"]);
-  });
-
-  test("an error releases whatever was set", async () => {
-    const found = await settled([...QUEUED, [1, 0]], (job) => {
-      job.set({ a: 7 });
-      throw new EvalError();
-    });
-    assert.deepEqual(found, ["MULTI", "RL.RELEASE a x", "RL.RELEASE b y", "EXEC", "EvalError"]);
-  });
-
-  test("reservations that the work has settled are not settled again at its end", async () => {
-    const found = await settled([...QUEUED, [1, 1]], (job) => job.apply({ b: 3 }));
-    assert.deepEqual(found, ["MULTI", "RL.APPLY a x", "RL.APPLY b y 3", "EXEC", true]);
+  test("the end of the work settles all in one step, unless the work did", async () => {
+    const [applied, released] = ["RL.APPLY", "RL.RELEASE"].map((word) => [`${word} a x`, `${word} b y`]);
+    const cases: [unknown, (job: Reservation) => unknown, unknown[], unknown][] = [
+      [[1, 1], () => "result", applied!, "result"],
+      [[1, 1], (job) => (job.set({ a: 1 }), job.set({ a: 7 })), ["RL.APPLY a x 7", "RL.APPLY b y"], undefined],
+      [[1, 1], (job) => job.apply({ b: 3 }), ["RL.APPLY a x", "RL.APPLY b y 3"], true],
+      [[1, 0], (job) => (job.set({ a: 7 }), Promise.reject(new EvalError())), released!, "EvalError"],
+      // It is not sent again, as its reply may have been lost.
+      [refused(), () => "result", applied!, "Error"],
+    ];
+    for (const [reply, work, sent, expected] of cases) {
+      const recorder = new Recorder(RESERVED, ...QUEUED, reply);
+      const outcome = await new Limiter(recorder).acquire(PAIR, work).catch((error) => error.name);
+      assert.deepEqual([recorder.sent.slice(1), outcome], [["MULTI", ...sent, "EXEC"], expected]);
+    }
   });
 
   test("a lease that ended first is thrown with its limit", async () => {
     const limiter = new Limiter(new Recorder(RESERVED, ...QUEUED, [1, 0]));
     const late = limiter.acquire(PAIR, {}, () => {});
     await assert.rejects(late, (error) => error instanceof Lapsed && /what was reserved of "b"/.test(error.message));
-  });
-
-  test("a settlement whose reply was lost is not sent again", async () => {
-    const found = await settled([...QUEUED, refused()]);
-    assert.deepEqual(found, ["MULTI", "RL.APPLY a x", "RL.APPLY b y", "EXEC", "Error"]);
   });
 
   test("what the server refuses before EXEC is the error", async () => {
@@ -680,33 +658,6 @@ for (const [kind, open] of KINDS) {
       assert.deepEqual(await left(), [994, 5000, 0]);
     });
 
-    test("paid has the limit of a group that took, and only that is settled", async () => {
-      const fifty = { limit: 50, period: "1h" };
-      const plan = clause.acquire(`${tag}:plan`, { limit: 5, period: "1h" }, { quantity: 5, name: "plan" });
-      const credits = clause.acquire(`${tag}:credits`, fifty, { quantity: 5, name: "credits" });
-      const one = await limiter.all([[plan, credits]]);
-      const two = await limiter.all([[plan, credits]]);
-      assert.deepEqual([one.paid, two.paid, Object.keys(two.reservation!.ids)], [["plan"], ["credits"], ["credits"]]);
-      assert.equal(await two.reservation!.apply({ plan: 1, credits: 2 }), true);
-      assert.equal((await limiter.windowRo(`${tag}:credits`, fifty)).remaining, 48);
-      assert.equal((await limiter.held(`${tag}:plan`)).length, 1);
-      assert.equal(await one.reservation!.release(), true);
-    });
-
-    test("several limits are charged afterwards", async () => {
-      const charged = [
-        clause.throttle(`${tag}:rpm`, { burst: 9, count: 1, period: "1h" }, { quantity: 4, name: "requests" }),
-        clause.window(`${tag}:tpm`, TOKENS, { quantity: 1500, name: "tokens" }),
-      ];
-      const reply = await limiter.all(charged, { force: true });
-      assert.deepEqual([reply.allowed, reply.clause, reply.paid], [true, 2, ["requests", "tokens"]]);
-      assert.deepEqual(
-        reply.answers.map(({ remaining }) => remaining),
-        [6, 0],
-      );
-      assert.equal((await limiter.windowRo(`${tag}:tpm`, { limit: 2000, period: "1h" })).remaining, 500);
-    });
-
     test("leases are renewed while the work runs", async () => {
       const clauses = [
         clause.acquire(`${tag}:tpm`, TOKENS, { quantity: 10, name: "tokens", lease: 600 }),
@@ -756,16 +707,6 @@ for (const [kind, open] of KINDS) {
       } finally {
         await plain.config("SET", "ratelimit.policies", "");
       }
-    });
-
-    if (kind === "memory") return;
-
-    test("an error names its limit, and the others are settled", async () => {
-      const { reservation } = await limiter.all(llmCall(tag));
-      await plain.set(`${tag}:tpm`, "something else");
-      await assert.rejects(reservation!.apply({ dollars: 1 }), /^\w*Error: WRONGTYPE .*\(limit tokens\)$/);
-      assert.equal((await limiter.windowRo(`${tag}:usd`, DOLLARS)).remaining, 4999);
-      assert.deepEqual(await limiter.held(`${tag}:calls`), []);
     });
   });
 }

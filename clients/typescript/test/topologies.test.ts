@@ -8,7 +8,6 @@ import { Cluster, Redis } from "ioredis";
 import { createCluster, createSentinel } from "redis";
 
 import { Closed, Limiter, semaphore, type Reply } from "../src/index.js";
-import { RatelimitThrottlerStorage } from "../src/nestjs.js";
 import { slotOf } from "../src/slot.js";
 import { testUnlessStopped } from "./machine.js";
 import { connected, Proxy, Server, SINGLE, type Opened } from "./servers.js";
@@ -280,32 +279,6 @@ suite("in a cluster", () => {
         });
       } finally {
         stopped.signal("SIGCONT");
-        for (const node of nodes) await node.end();
-      }
-    });
-
-    test(`${library}: the storage of @nestjs/throttler counts on the node of each key`, async () => {
-      const { nodes } = await Server.cluster();
-      const [one] = nodes as [Server, Server, Server];
-      const opened = await open(one.port);
-      try {
-        const storage = new RatelimitThrottlerStorage(opened.client);
-        for (let user = 0; user < 12; user += 1) {
-          const hits = [];
-          for (let hit = 0; hit < 3; hit += 1)
-            hits.push(await storage.increment(`user-${user}`, 60_000, 2, 30_000, "default"));
-          assert.deepEqual(
-            hits.map(({ totalHits, isBlocked, timeToBlockExpire }) => [totalHits, isBlocked, timeToBlockExpire > 0]),
-            [
-              [1, false, false],
-              [2, false, false],
-              [3, true, true],
-            ],
-          );
-        }
-        for (const node of nodes) assert.notEqual(await node.admin.call("DBSIZE"), 0, "each node has some of the keys");
-      } finally {
-        opened.close();
         for (const node of nodes) await node.end();
       }
     });
