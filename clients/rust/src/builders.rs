@@ -31,13 +31,6 @@ impl<L> TakeCall<'_, L> {
 
 impl<L: Take> TakeCall<'_, L> {
     /// Sets how much to take; the default is 1. 0 only looks, and a negative quantity gives back what was taken.
-    #[doc = example!(limiter)]
-    /// let tokens = Window::per("100/min")?;
-    /// limiter.take("tokens", &tokens).quantity(30).await?;
-    /// // Gives back what was not used.
-    /// let reply = limiter.take("tokens", &tokens).quantity(-10).await?;
-    /// assert_eq!(reply.remaining, 80);
-    #[doc = example!(end)]
     pub fn quantity(mut self, quantity: i64) -> Self {
         self.0.quantity = quantity;
         self
@@ -76,11 +69,6 @@ impl<L> LookCall<'_, L> {
 
 impl<L: Limit> LookCall<'_, L> {
     /// Sets how much would be taken; the default is 1.
-    #[doc = example!(limiter)]
-    /// let window = Window::per("100/min")?;
-    /// assert!(limiter.look("user:1", &window).quantity(100).await?.is_allowed());
-    /// assert!(!limiter.look("user:1", &window).quantity(101).await?.is_allowed());
-    #[doc = example!(end)]
     pub fn quantity(mut self, quantity: i64) -> Self {
         self.0.quantity = quantity;
         self
@@ -230,12 +218,6 @@ pub struct AllCall<'a> {
 
 impl AllCall<'_> {
     /// Asks what the call would return now (RL.ALL_RO), without taking anything.
-    #[doc = example!(limiter)]
-    /// let requests = Window::per("60/min")?;
-    /// let reply = limiter.all([Clause::take("{u1}:rpm", &requests)]).look().await?;
-    /// assert!(reply.is_allowed());
-    /// assert_eq!(limiter.look("{u1}:rpm", &requests).await?.remaining, 60);
-    #[doc = example!(end)]
     pub fn look(mut self) -> Self {
         self.kind = AllKind::Look;
         self

@@ -62,20 +62,12 @@ impl Clause {
     }
 
     /// Sets the name of the limit; the default is its key.
-    #[doc = example!(limiter)]
-    /// let requests = Clause::take("{u1}:rpm", &Window::per("60/min")?).name("requests");
-    /// assert_eq!(limiter.all([requests]).await?.paid, ["requests"]);
-    #[doc = example!(end)]
     pub fn name(mut self, name: impl Into<String>) -> Clause {
         self.name = Some(name.into());
         self
     }
 
     /// Sets how much it takes; the default is 1, and 0 only looks. Unlike a single call, a clause cannot give back.
-    #[doc = example!(limiter)]
-    /// let tokens = Clause::take("{u1}:tpm", &Window::per("100000/min")?).quantity(800);
-    /// assert_eq!(limiter.all([tokens]).await?.remaining, 99_200);
-    #[doc = example!(end)]
     pub fn quantity(mut self, quantity: u64) -> Clause {
         self.quantity = i64::try_from(quantity).unwrap_or(i64::MAX);
         self
@@ -89,13 +81,6 @@ impl Clause {
 
     /// Adds a limit that is taken from if this one denies: of limits that are joined like this, the first that allows the
     /// call is taken from.
-    #[doc = example!(limiter)]
-    /// let (plan, credits) = (Window::per("1/month")?, Window::per("500/y")?);
-    /// let limits =
-    ///     || [Clause::take("{u1}:plan", &plan).or_else(Clause::take("{u1}:credits", &credits))];
-    /// assert_eq!(limiter.all(limits()).await?.paid, ["{u1}:plan"]);
-    /// assert_eq!(limiter.all(limits()).await?.paid, ["{u1}:credits"]);
-    #[doc = example!(end)]
     pub fn or_else(mut self, mut other: Clause) -> Clause {
         let others = std::mem::take(&mut other.alternatives);
         self.alternatives.push(other);

@@ -78,11 +78,6 @@ pub enum Error {
 
 impl Error {
     /// Returns whether the call may succeed later: the server replied only to other calls, or not at all.
-    #[doc = example!(bare)]
-    /// let limiter = Limiter::open("redis://127.0.0.1:1/")?; // nothing listens there
-    /// let error = limiter.take("user:1", &Window::per("5/min")?).await.unwrap_err();
-    /// assert!(error.is_transient());
-    #[doc = example!(end)]
     pub fn is_transient(&self) -> bool {
         matches!(self, Error::Busy(_) | Error::Unreachable { .. })
     }

@@ -114,11 +114,6 @@ impl ReplyWithOptions {
     }
 
     /// Sets whether `RateLimit` and `RateLimit-Policy` are written; the default is true.
-    #[doc = example!(bare)]
-    /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
-    /// let headers = headers(&[ReplyWithOptions::new(reply).standard(false)]);
-    /// assert_eq!(headers[0], ("x-ratelimit-limit", "5".to_owned()));
-    #[doc = example!(end)]
     #[must_use]
     pub fn standard(mut self, written: bool) -> Self {
         self.standard = written;
@@ -391,11 +386,6 @@ pub fn headers(replies: &[ReplyWithOptions]) -> Vec<(&'static str, String)> {
 
 /// The body of the response to a request that was denied, and its status. Its `Display` is JSON, to be sent as
 /// [`PROBLEM_TYPE`].
-#[doc = example!(bare)]
-/// let problem = Problem::reduced_capacity();
-/// assert_eq!(problem.status(), 503);
-/// assert!(problem.to_string().contains("#temporary-reduced-capacity"));
-#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     kind: ProblemKind,

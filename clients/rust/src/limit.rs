@@ -61,11 +61,6 @@ impl Rate {
     ///
     /// A count or a period of 0, and a period in months or years, is an [`Error::InvalidArgument`] of the calls that use the
     /// rate. The server refuses what is out of range.
-    #[doc = example!(limiter)]
-    /// // 30 an hour, and up to 9 + 1 at once.
-    /// let rate = Rate::new(9, 30, Duration::from_secs(3600));
-    /// assert_eq!(limiter.take("user:1", &rate).await?.limit, 10);
-    #[doc = example!(end)]
     pub fn new(max_burst: u64, count: u64, period: impl Into<Period>) -> Rate {
         let period = period.into();
         Rate { source: Source::Numbers(RateNumbers { max_burst, count, period }), ban: None }
@@ -99,11 +94,6 @@ impl Rate {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if it is 0, or the rate is a policy.
-    #[doc = example!(limiter)]
-    /// let rate = Rate::per("60/h")?.capacity(10)?;
-    /// assert!(!limiter.take("user:1", &rate).quantity(11).await?.is_allowed());
-    /// assert!(limiter.take("user:1", &rate).quantity(10).await?.is_allowed());
-    #[doc = example!(end)]
     pub fn capacity(mut self, capacity: u64) -> Result<Rate, Error> {
         let burst = capacity.checked_sub(1).ok_or_else(Error::capacity_of_zero)?;
         match &mut self.source {
@@ -266,13 +256,6 @@ impl Window {
     ///
     /// A call that uses the window with a quantity below 1, `at_most`, `force`, `block` or `check` is an
     /// [`Error::InvalidArgument`], and so is a reservation or a local limit.
-    #[doc = example!(limiter)]
-    /// // The second in 15 minutes closes the key for an hour.
-    /// let login = Window::per("1/15min")?.ban(Duration::from_secs(3600));
-    /// limiter.take("login", &login).await?;
-    /// let denied = limiter.take("login", &login).await?;
-    /// assert_eq!(denied.retry_after, Some(Duration::from_secs(3600)));
-    #[doc = example!(end)]
     pub fn ban(mut self, length: Duration) -> Window {
         self.ban = Some(length);
         self
@@ -283,12 +266,6 @@ impl Window {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if it is empty or not printable ASCII.
-    #[doc = example!(bare)]
-    /// let tokens = Window::per("100000/min")?.unit("tokens")?;
-    /// let reply = MemoryLimiter::new().take("user:1", &tokens).quantity(800).await?;
-    /// let headers = headers(&[ReplyWithOptions::new(reply).limit(&tokens)]);
-    /// assert_eq!(headers[0].1, r#""default";q=100000;qu="tokens";w=60"#);
-    #[doc = example!(end)]
     pub fn unit(mut self, unit: &str) -> Result<Window, Error> {
         if unit.is_empty() || !unit.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
             return Err(Error::unit(unit));
@@ -372,13 +349,6 @@ impl Semaphore {
 }
 
 /// A limit: [`Rate`], [`Window`] or [`Semaphore`].
-#[doc = example!(limiter)]
-/// async fn remaining(limiter: &Limiter, limit: &impl Limit) -> Result<u64, Error> {
-///     Ok(limiter.look("user:1", limit).await?.remaining)
-/// }
-/// assert_eq!(remaining(&limiter, &Rate::per("30/min")?).await?, 30);
-/// assert_eq!(remaining(&limiter, &Semaphore::new(5)).await?, 5);
-#[doc = example!(end)]
 pub trait Limit: ToAnyLimit {}
 
 /// A limit that [`Limiter::take`](crate::Limiter::take) takes from: [`Rate`] or [`Window`].

@@ -73,12 +73,6 @@ impl fmt::Debug for Builder {
 
 impl Builder {
     /// Sets what a call returns while no server answers; the default is an error.
-    #[doc = example!(bare)]
-    /// let servers = Servers::open("redis://127.0.0.1:1/")?; // nothing listens there
-    /// let limiter = Limiter::builder(servers).unreachable(Unreachable::Allow).build()?;
-    /// let reply = limiter.take("user:1", &Window::per("5/min")?).await?;
-    /// assert!(reply.is_allowed() && !reply.reachable);
-    #[doc = example!(end)]
     pub fn unreachable(mut self, unreachable: Unreachable) -> Builder {
         self.unreachable = unreachable;
         self
@@ -141,11 +135,6 @@ impl Builder {
 
 impl Limiter {
     /// Creates a limiter with a deadline of 500 ms. While no server answers, calls end with an error.
-    #[doc = example!(bare)]
-    /// let limiter = Limiter::new(Servers::open("redis://127.0.0.1:1/")?); // nothing listens there
-    /// let error = limiter.take("user:1", &Window::per("5/min")?).await.unwrap_err();
-    /// assert!(matches!(error, Error::Unreachable { .. }));
-    #[doc = example!(end)]
     pub fn new(servers: impl Into<Servers>) -> Limiter {
         Limiter::with_core(Core::new(servers.into(), Unreachable::Error, Some(DEADLINE), None))
     }
@@ -389,11 +378,6 @@ impl Limiter {
     }
 
     /// Returns the same as [`Limiter::top`], and then forgets all denials (RL.TOP with RESET).
-    #[doc = example!(limiter)]
-    /// limiter.take("user:1", &Window::new(0, Duration::from_secs(60))).await?;
-    /// assert_eq!(limiter.top_and_reset(10).await?.len(), 1);
-    /// assert!(limiter.top(10).await?.is_empty());
-    #[doc = example!(end)]
     pub async fn top_and_reset(&self, count: u64) -> Result<Vec<TopKey>, Error> {
         self.ask_top(count, true).await
     }

@@ -332,12 +332,6 @@ impl LocalBuilder<'_> {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the window's period is 0, it has a ban, or the lease is too short.
-    #[doc = example!(limiter)]
-    /// let window = Window::per("100000/min")?;
-    /// assert!(limiter.local("ingest", &window).build().is_ok());
-    /// // Too short.
-    /// assert!(limiter.local("ingest", &window).lease(Duration::from_millis(19)).build().is_err());
-    #[doc = example!(end)]
     pub fn build(self) -> Result<Local, Error> {
         let terms = Terms::new(self.key, self.window, self.lease, self.leave)?;
         Ok(Local { shared: Arc::new(Shared::new(Arc::clone(self.core), terms)?) })

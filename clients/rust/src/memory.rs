@@ -132,11 +132,6 @@ impl MemoryLimiterBuilder {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the server would refuse them.
-    #[doc = example!(bare)]
-    /// let limiter = MemoryLimiter::builder().policies("free WINDOW 2 1d; pro THROTTLE 9 30 60")?.build();
-    /// assert_eq!(limiter.take("user:1", &Window::policy("free")).await?.limit, 2);
-    /// assert!(MemoryLimiter::builder().policies("free").is_err(), "it has no limit");
-    #[doc = example!(end)]
     pub fn policies(self, policies: &str) -> Result<Self, Error> {
         self.setting("policies", policies)
     }
@@ -146,12 +141,6 @@ impl MemoryLimiterBuilder {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if there is no setting of this name, or the server would refuse the value.
-    #[doc = example!(bare)]
-    /// let limiter = MemoryLimiter::builder().setting("max-reservations", "1")?.build();
-    /// let jobs = Semaphore::new(5);
-    /// let permit = limiter.acquire("jobs", &jobs).await?;
-    /// assert!(limiter.acquire("jobs", &jobs).await.is_err());
-    #[doc = example!(end)]
     pub fn setting(mut self, name: &str, value: &str) -> Result<Self, Error> {
         let set = MemoryServer::new(fill_random).set(name.as_bytes(), value.as_bytes());
         set.map_err(|why| Error::setting(name, value, &why))?;

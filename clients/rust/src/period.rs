@@ -61,11 +61,6 @@ impl Unit {
 
 impl Period {
     /// Creates a period of calendar months, as in "the 15th of the next month".
-    #[doc = example!(bare)]
-    /// let quarter = Period::months(3);
-    /// assert_eq!(quarter, "3mo".parse()?);
-    /// let plan = Window::new(1000, quarter).fixed();
-    #[doc = example!(end)]
     pub const fn months(count: u64) -> Period {
         Period { count, unit: MONTHS }
     }
@@ -76,11 +71,6 @@ impl Period {
     }
 
     /// Returns the length; `None` for months and years, which have no fixed length.
-    #[doc = example!(bare)]
-    /// let day: Period = "1d".parse()?;
-    /// assert_eq!(day.as_duration(), Some(Duration::from_secs(86_400)));
-    /// assert_eq!(Period::months(1).as_duration(), None);
-    #[doc = example!(end)]
     pub fn as_duration(&self) -> Option<Duration> {
         let is_fixed = self.unit != MONTHS && self.unit != YEARS;
         is_fixed.then(|| self.least_duration())

@@ -302,11 +302,6 @@ impl Reservation {
     ///
     /// [`Error::Lapsed`] if the lease had ended, so that nothing was counted, or the reservation was settled before, perhaps
     /// by a call whose reply was lost; others as for every call.
-    #[doc = example!(limiter)]
-    /// let window = Window::per("5/min")?;
-    /// limiter.acquire("renames", &window).await?.apply().await?;
-    /// assert_eq!(limiter.look("renames", &window).await?.remaining, 4);
-    #[doc = example!(end)]
     pub async fn apply(&mut self) -> Result<(), Error> {
         self.settle(Settle::Apply(self.costs.clone())).await
     }
@@ -319,11 +314,6 @@ impl Reservation {
     ///
     /// [`Error::Lapsed`] if the lease had ended, so that there was nothing to give back, or the reservation was settled
     /// before, perhaps by a call whose reply was lost; others as for every call.
-    #[doc = example!(limiter)]
-    /// let window = Window::per("5/min")?;
-    /// limiter.acquire("renames", &window).await?.release().await?;
-    /// assert_eq!(limiter.look("renames", &window).await?.remaining, 5);
-    #[doc = example!(end)]
     pub async fn release(&mut self) -> Result<(), Error> {
         self.settle(Settle::Release).await
     }

@@ -71,18 +71,6 @@ impl RateLimitLayer {
     }
 
     /// Takes 1 from `limit` for each request. `key` makes the key; a request for which it returns `None` is not limited.
-    #[doc = example!(tower)]
-    /// let nobody = Window::new(0, Duration::from_secs(60));
-    /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &nobody, |request| {
-    ///     // Health checks are not limited.
-    ///     (request.uri.path() != "/health").then_some("site")
-    /// });
-    /// let request = |path| Request::builder().uri(path).body(String::new());
-    /// let health = layer.layer(hello).oneshot(request("/health")?).await?;
-    /// assert_eq!(health.status(), 200);
-    /// let denied = layer.layer(hello).oneshot(request("/")?).await?;
-    /// assert_eq!(denied.status(), 429);
-    #[doc = example!(end)]
     pub fn new<L, K, F>(limiter: &Limiter, limit: &L, key: F) -> RateLimitLayer
     where
         L: Take + Clone,
@@ -228,17 +216,6 @@ pub struct RateLimit<S, R = ProblemResponse> {
 }
 
 /// Makes the response to a request that is refused.
-#[doc = example!(tower)]
-/// #[derive(Clone)]
-/// struct Text;
-///
-/// impl Respond<String> for Text {
-///     fn respond(&self, problem: &Problem) -> Response<String> {
-///         Response::new(format!("{} slow down", problem.status()))
-///     }
-/// }
-/// assert_eq!(Text.respond(&Problem::reduced_capacity()).body(), "503 slow down");
-#[doc = example!(end)]
 pub trait Respond<B> {
     /// Returns the response, to which the headers of the limits are added.
     fn respond(&self, problem: &Problem) -> Response<B>;
@@ -313,12 +290,6 @@ where
 /// The answers of the limits of a request, in the extensions of the request and of its response.
 ///
 /// With the feature `axum` handlers take it as an argument. It is empty if no layer limited the request.
-#[doc = example!(tower)]
-/// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"));
-/// let response = layer.layer(hello).oneshot(Request::new(String::new())).await?;
-/// let limits: &RateLimits = response.extensions().get().expect("put there by the layer");
-/// assert!(limits.tightest().is_some_and(|reply| reply.is_allowed()));
-#[doc = example!(end)]
 #[derive(Clone, Debug, Default)]
 pub struct RateLimits(Arc<Mutex<Vec<ReplyWithOptions>>>);
 

@@ -323,10 +323,6 @@ impl Servers {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the URL cannot be parsed.
-    #[doc = example!(bare)]
-    /// let servers = Servers::open("redis://:secret@127.0.0.1:6379/2")?;
-    /// assert_eq!(format!("{servers:?}"), r#"Single("127.0.0.1:6379")"#);
-    #[doc = example!(end)]
     #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
     pub fn open(server: impl IntoConnectionInfo) -> Result<Servers, Error> {
         Ok(Servers::single(transport(server)?))
