@@ -30,10 +30,7 @@ const MAX_INTEGER: u128 = 999_999_999_999_999;
 #[doc = example!(end)]
 #[derive(Clone, Debug)]
 pub struct ReplyWithOptions {
-    /// The reply; for several limits, that of the one that decides.
-    reply: Reply,
-    /// The answer of each limit, and whether it denied the call.
-    answers: Vec<(Reply, bool)>,
+    reply: AllReply,
     limits: Vec<Arc<AnyLimit>>,
     names: Vec<Option<String>>,
     keys: Vec<Vec<u8>>,
@@ -44,20 +41,8 @@ pub struct ReplyWithOptions {
 impl ReplyWithOptions {
     /// Creates a reply without options, of one limit or of several.
     pub fn new(reply: impl Into<AllReply>) -> ReplyWithOptions {
-        let AllReply { reply, answers, denied, names, .. } = reply.into();
-        // Another limit that is in shadow, or in a group whose other limit could have paid, may have a denial as its answer.
-        let has_denied = |at: usize, answer: &Reply| match names.get(at) {
-            Some(name) => denied.contains(name),
-            None => !reply.is_allowed() && !answer.is_allowed(),
-        };
-        let answers = answers.into_iter().enumerate().map(|(at, answer)| {
-            let has_denied = has_denied(at, &answer);
-            (answer, has_denied)
-        });
-        let answers = answers.collect();
         ReplyWithOptions {
-            reply,
-            answers,
+            reply: reply.into(),
             limits: Vec::new(),
             names: Vec::new(),
             keys: Vec::new(),
@@ -132,9 +117,18 @@ impl ReplyWithOptions {
         &self.reply
     }
 
+    /// Returns whether the limit of an answer denied the call. Another one that is in shadow, or in a group whose other
+    /// limit could have paid, may have a denial as its answer.
+    fn has_denied(&self, at: usize, answer: &Reply) -> bool {
+        match self.reply.names.get(at) {
+            Some(name) => self.reply.denied.contains(name),
+            None => !self.reply.is_allowed() && !answer.is_allowed(),
+        }
+    }
+
     fn items(&self) -> impl Iterator<Item = Item<'_>> {
-        let is_one = self.answers.len() == 1;
-        self.answers.iter().enumerate().map(move |(at, (reply, has_denied))| {
+        let is_one = self.reply.answers.len() == 1;
+        self.reply.answers.iter().enumerate().map(move |(at, reply)| {
             let limit = self.limits.get(at).map(AsRef::as_ref);
             let policy = limit.and_then(AnyLimit::policy_name);
             let name = match (self.names.get(at), policy) {
@@ -147,7 +141,7 @@ impl ReplyWithOptions {
                 [one] => Some(one.as_slice()),
                 each => each.get(at).map(Vec::as_slice),
             };
-            Item { name, limit, reply, key, has_denied: *has_denied }
+            Item { name, limit, reply, key, has_denied: self.has_denied(at, reply) }
         })
     }
 }
@@ -371,13 +365,14 @@ pub fn headers(replies: &[ReplyWithOptions]) -> Vec<(&'static str, String)> {
         found.push(("ratelimit", standings));
     }
     let reached = || replies.iter().filter(|each| each.reply.reachable);
-    let shown = reached().filter(|each| each.x_ratelimit).map(|each| &each.reply);
+    let shown = reached().filter(|each| each.x_ratelimit).map(ReplyWithOptions::reply);
     if let Some(reply) = tightest(shown) {
         found.push(("x-ratelimit-limit", reply.limit.to_string()));
         found.push(("x-ratelimit-remaining", reply.remaining.to_string()));
         found.push(("x-ratelimit-reset", seconds(reply.reset_after).to_string()));
     }
-    let decides = tightest(reached().map(|each| &each.reply)).filter(|reply| !reply.is_allowed());
+    let decides =
+        tightest(reached().map(ReplyWithOptions::reply)).filter(|reply| !reply.is_allowed());
     if let Some(wait) = decides.and_then(|reply| reply.retry_after) {
         found.push(("retry-after", seconds(wait).to_string()));
     }
