@@ -13,8 +13,9 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::{sleep, Instant};
 
+use crate::attempt::{bounded, poll_once, Attempt};
 use crate::calls::{LimitCall, Request, Undo};
-use crate::server::{bounded, is_not_serving, poll_once, Attempt, SendError, DEFAULT_TIMEOUT};
+use crate::server::{is_not_serving, SendError, DEFAULT_TIMEOUT};
 use crate::servers::{Route, Routes};
 use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
 use crate::{Error, Limiter, Reply};

@@ -13,6 +13,7 @@
 #[macro_use]
 mod example;
 
+mod attempt;
 mod breaker;
 mod builders;
 mod calls;

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio::time::{timeout_at, Instant};
 
+use crate::attempt::Attempt;
 use crate::breaker::Breaker;
 use crate::reply::{array, bytes, integer};
-use crate::server::{after, connect_timeout, Attempt, ProbeGuard, SendError, Sentinels, Server};
+use crate::server::{after, connect_timeout, ProbeGuard, SendError, Sentinels, Server};
 use crate::transport::{Address, Command, ErrorReply, Kind, Servers, Transport, Value};
 use crate::Error;
 

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use support::{seeds, Random};
 
 use super::*;
+use crate::attempt::poll_once;
 use crate::calls::{CallKind, LimitCall};
 use crate::limit::Take;
 use crate::options::Options;
-use crate::server::poll_once;
 use crate::{Clause, Period, Rate, Semaphore, Window};
 
 /// A clock in milliseconds, and a limiter that goes by it.

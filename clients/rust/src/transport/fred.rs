@@ -16,7 +16,7 @@ use super::{
     Address, BoxFuture, Command, Connection, ErrorReply, Failure, FailureKind, Servers, Transport,
     Value,
 };
-use crate::server::yield_turns;
+use crate::attempt::yield_turns;
 use crate::Error;
 
 /// Opens connections of the crate fred to one server.

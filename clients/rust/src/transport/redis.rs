@@ -27,7 +27,7 @@ use super::{
     Address, BoxFuture, Command, Connection, ErrorReply, Failure, FailureKind, Servers, Transport,
     Value,
 };
-use crate::server::{poll_once, yield_turns};
+use crate::attempt::{poll_once, yield_turns};
 use crate::Error;
 
 /// The maximum number of calls that wait to be written to a connection.
