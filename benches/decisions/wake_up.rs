@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{Batch, BenchError, Client, Result, ServerReply};
+use crate::client::{Batch, BenchError, Client, Result};
 use crate::latency::{Load, CONNECTIONS, RATE};
 use crate::report::{Column, Table};
 use crate::rounds::{interleave, join, permilles};
@@ -26,27 +26,21 @@ struct WayToWait {
     wait: &'static str,
     /// The command of another client that ends the wait, or none if it ends by itself after `{ms}`.
     go: Option<&'static str>,
-    is_woken: fn(&ServerReply) -> bool,
-    /// The command that removes the key.
-    reset: &'static str,
 }
 
-const RELEASE: &str = "RL.ACQUIRE, at RL.RELEASE";
-const LEASE: &str = "RL.ACQUIRE, at the end of a lease";
-const DRAINED: &str = "RL.THROTTLE, when the bucket has drained";
-const SLID_OUT: &str = "RL.WINDOW, when an event leaves";
+/// Removes the keys of all ways.
+const RESET: &str = "DEL slot queue bucket window";
+
 const PUSH: &str = "BLPOP, at RPUSH";
 const TIMEOUT: &str = "BLPOP, at its timeout";
 
 const WAYS: [WayToWait; 6] = [
     WayToWait {
-        name: RELEASE,
+        name: "RL.ACQUIRE, at RL.RELEASE",
         peer: Some(PUSH),
         begin: "RL.ACQUIRE slot 1 0 ID holder",
         wait: "RL.ACQUIRE slot 1 0 ID waiter BLOCK 0",
         go: Some("RL.RELEASE slot holder"),
-        is_woken: allowed,
-        reset: "DEL slot",
     },
     WayToWait {
         name: PUSH,
@@ -54,45 +48,29 @@ const WAYS: [WayToWait; 6] = [
         begin: "PING",
         wait: "BLPOP queue 0",
         go: Some("RPUSH queue token"),
-        is_woken: |reply| reply.at(1).text() == "token",
-        reset: "DEL queue",
     },
     WayToWait {
-        name: LEASE,
+        name: "RL.ACQUIRE, at the end of a lease",
         peer: Some(TIMEOUT),
         begin: "RL.ACQUIRE slot 1 0 LEASE {ms}",
         wait: "RL.ACQUIRE slot 1 0 BLOCK 0",
         go: None,
-        is_woken: allowed,
-        reset: "DEL slot",
     },
     WayToWait {
-        name: DRAINED,
+        name: "RL.THROTTLE, when the bucket has drained",
         peer: Some(TIMEOUT),
         begin: "RL.THROTTLE bucket 0 1 {ms}ms",
         wait: "RL.THROTTLE bucket 0 1 {ms}ms BLOCK 0",
         go: None,
-        is_woken: allowed,
-        reset: "DEL bucket",
     },
     WayToWait {
-        name: SLID_OUT,
+        name: "RL.WINDOW, when an event leaves",
         peer: Some(TIMEOUT),
         begin: "RL.WINDOW window 1 {ms}ms",
         wait: "RL.WINDOW window 1 {ms}ms BLOCK 0",
         go: None,
-        is_woken: allowed,
-        reset: "DEL window",
     },
-    WayToWait {
-        name: TIMEOUT,
-        peer: None,
-        begin: "",
-        wait: "BLPOP nothing 0.00{ms}",
-        go: None,
-        is_woken: |reply| matches!(reply, ServerReply::Nil),
-        reset: "PING",
-    },
+    WayToWait { name: TIMEOUT, peer: None, begin: "", wait: "BLPOP nothing 0.00{ms}", go: None },
 ];
 
 fn row(what: &str, load: &str) -> String {
@@ -120,13 +98,17 @@ impl WayToWait {
         }
         let reply = waiter.receive()?;
         let delay = due.elapsed();
-        if !(self.is_woken)(&reply) {
+        let is_granted = match self.peer {
+            Some(_) => allowed(&reply),
+            None => self.go.is_some() == (reply.at(1).text() == "token"),
+        };
+        if !is_granted {
             return Err(BenchError::Refused(format!("{reply:?} to a call that waited")));
         }
         if self.go.is_some() {
             other.receive()?;
         }
-        other.call(self.reset)?;
+        other.call(RESET)?;
         Ok(delay)
     }
 }
