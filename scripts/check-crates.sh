@@ -10,6 +10,6 @@ cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}/publish
 rm -rf "$target" "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/redis-ratelimit-*
 
-# What is not committed yet is checked too.
+# Changes that are not committed are checked too.
 cargo publish --dry-run --locked --allow-dirty --target-dir "$target" --package redis-ratelimit-engine \
     --package redis-ratelimit-commands --package redis-ratelimit-client

@@ -34,7 +34,7 @@ check_layers() {
     done
 }
 
-# The second is what several of the next use.
+# Several of the later ones use the second.
 check_layers src 'redis' 'environment|stats' 'state' 'blocking' 'server_call' 'module' 'lib'
 check_layers crates/commands/src counter error share limits settings reply policies environment options arguments \
     definitions table keyspace decide waiting call take all settle inspect report dispatch memory lib

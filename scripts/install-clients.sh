@@ -29,7 +29,7 @@ leave_out() {
     [ "$if_possible" = yes ]
 }
 
-# A folder for an environment, and the file that lists what is in it.
+# Makes an environment: its folder, and the file that lists its packages.
 install_python() {
     cmp -s "$2" "$1/requirements.txt" && return
     rm -rf "$1"

@@ -108,8 +108,8 @@ join() {
     echo "$*"
 }
 
-# What the module asks of a system, read from the module itself.
-prove() { # target module
+# Checks the requirements of the module, as the file itself states them.
+check_requirements() { # target module
     local needed highest
     needed=$(readelf -d "$2" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
     highest=$(readelf -V "$2" | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -Vu | tail -n 1)
@@ -130,20 +130,20 @@ zig_version() { sed -n 's/^ziglang==//p' packaging/requirements.txt; }
 
 same_times() { find "$1" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +; }
 
-documents() { # folder: what goes with the module
+documents() { # folder: adds the pages, examples and clients that are shipped with the module
     cp LICENSE ./*.md redis.conf.example "$1/"
-    # Not what was left there by running them.
+    # Without files that running the examples and tests left there.
     if git rev-parse --quiet --verify HEAD >/dev/null 2>&1; then
         git ls-files -z clients docs examples | tar --null --files-from=- -cf - | tar -C "$1" -xf -
     else
         cp -R clients docs examples "$1/"
     fi
     install -m 644 clients/typescript/wasm/engine.wasm "$1/clients/typescript/wasm/"
-    prove_links "$1"
+    check_links "$1"
 }
 
-# Every link from page to page, and to a file, leads to a file of the package.
-prove_links() { # folder
+# Checks that every link to a page or file leads to a file of the package.
+check_links() { # folder
     local page link dead=()
     while IFS= read -r -d '' page; do
         while IFS= read -r link; do
@@ -205,7 +205,7 @@ for name in "$@"; do
     step "$name: compiling, which takes some minutes the first time"
     module=$(compile "$name" "$triple" "$rustc")
     step "$name: looking at what the module needs of a system"
-    prove "$name" "$module"
+    check_requirements "$name" "$module"
     step "$name: packing"
 
     stem=redis-ratelimit-$version-linux-$name

@@ -76,9 +76,9 @@ class Server:
         self.start()
 
     def set_clock(self, ms):
-        """Below 0 it is that far behind, at 0 right; above it stands there."""
+        """Below 0: the clock is that far behind. 0: it is correct. Above 0: it stands at that time."""
         clock = self.folder / "clock"
-        # In its place, as the server has it mapped.
+        # Written in place, because the server has mapped the file.
         with open(clock, "r+b" if clock.exists() else "wb") as file:
             file.write(struct.pack("<qq", ms * 1000, 0))
 
@@ -182,7 +182,7 @@ def nothing():
     pass
 
 
-# ---- The failures: the servers of each, what happens again and again, and the alerts ----
+# ---- The failures: the servers of each, a function that is called repeatedly, and the alerts ----
 
 failures = {}
 
@@ -202,7 +202,7 @@ waiting.sendall(b"RL.ACQUIRE lock 1 0 BLOCK 0\r\n")
 
 
 def move_everything():
-    """What makes each metric move."""
+    """Calls that change every metric."""
     for key in b"user:1", b"user:2", odd_key:
         for _ in range(3):
             everything("RL.THROTTLE", key, "@free")
@@ -308,7 +308,7 @@ restarted.kill()
 restarted.start()
 failure("restart", [restarted], lambda: calls(restarted))
 
-# Before Prometheus sees its keys, and after.
+# When it is restarted: after Prometheus has seen its keys.
 emptied, emptied_at = Server(), []
 
 
@@ -326,7 +326,7 @@ def come_back_empty():
 
 failure("restart_without_data", [emptied], come_back_empty, ("RatelimitCameBackEmpty", 0))
 
-# It was started two days ago, and its clock is right now.
+# By its clock it was started two days ago. Since then the clock is correct.
 unsaved = Server(clock_ms=-2 * 86_400_000)
 unsaved.set_clock(0)
 failure("nothing_saved", [unsaved], lambda: calls(unsaved), ("RatelimitNotSaved", 0))
@@ -394,7 +394,7 @@ for port in exporters:
 
 head, job = pathlib.Path("examples/metrics/prometheus.yml").read_text().split("scrape_configs:\n")
 config = "global: {scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 1s}\n" + head + "scrape_configs:\n"
-# The label `filename` is what newer releases of redis_exporter add.
+# Newer releases of redis_exporter add the label `filename`.
 filename = "{source_labels: [__name__], regex: redis_script_values, target_label: filename, replacement: x}"
 for name, (servers, _, _) in failures.items():
     changed = job

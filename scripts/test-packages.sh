@@ -192,7 +192,7 @@ try_image_offline() { # server
     mkdir -m 777 "$storage/modules"
     run localhost/init --volume "$storage/modules:/modules"
     cmp "$storage/modules/libredis_ratelimit.so" "$dist/libredis_ratelimit-linux-amd64.so"
-    [ -x "$storage/modules/libredis_ratelimit.so" ] || die "a server will not load what is not executable"
+    [ -x "$storage/modules/libredis_ratelimit.so" ] || die "the file is not executable, so no server would load it"
 
     echo "--- server: answers"
     container=$(buildah from --pull-never localhost/server)

@@ -28,7 +28,7 @@ arguments=(--test server --test timing)
 
 cargo test --no-run "${arguments[@]}" || exit 1
 
-# A number of the line of totals, or 0: what log
+# Prints a number from the line of totals, or 0: what log
 total() { tail -n 1 "$2" | grep -oE "[0-9]+ $1" | grep -oE '[0-9]+' || echo 0; }
 
 table=$(printf '%-18s %-8s %7s %7s %8s %6s' server version passed failed skipped time)

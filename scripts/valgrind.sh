@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# One of each kind: what is taken, set aside, settled, healed, waited for and thrown away, and a random mixture.
+# Files that together take, reserve, settle, heal, wait and expire, and one with random calls.
 core=(throttle:: everywhere:: reservations:: blocking_exits:: config:: durability::)
 
 scripts/install-tools.sh cargo cc libclang redis-server valgrind

@@ -103,7 +103,7 @@ impl Meter {
 }
 
 impl Lane {
-    /// Instructions per call that the decisions stand for, including what runs besides the commands: the event loop and the
+    /// Instructions per call of an application, including work other than the commands: the event loop and the
     /// system calls' user side.
     fn count(&mut self, workload: &Workload, decisions: usize) -> Result<Count> {
         let Lane { host, client } = self;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// The reason why a measurement could not be made.
 #[derive(Debug)]
 pub enum BenchError {
-    /// The error reply of the server, or what it cannot do.
+    /// The error reply of the server, or why the measurement is not possible on it.
     Refused(String),
     Io(io::Error),
 }

@@ -22,8 +22,8 @@ const CONNECTIONS: usize = 50;
 /// The commands that are compared without pipelining, and on cold keys.
 pub const NAMES: [&str; 4] = [SET_EX, throttle::ALLOWED, throttle::DENIED, throttle::LUA_ALLOWED];
 
-/// A row to be measured, the name of its peer, its server's clock, and the number of connections. One connection sends
-/// pipelines, and several send a command each.
+/// A row to be measured, with the name of its peer, its server's clock, and the number of connections. One connection sends
+/// pipelines; several send one command at a time.
 pub struct PlannedRow {
     pub workload: Workload,
     pub peer: Option<String>,

@@ -26,7 +26,7 @@ struct Handover {
     /// The command that creates it.
     begin: &'static str,
     wait: &'static str,
-    /// The command that hands on what a reply brought, or none if it brought nothing.
+    /// The command that hands on what a reply granted, or none if it granted nothing.
     hand_on: fn(&ServerReply) -> Option<String>,
 }
 

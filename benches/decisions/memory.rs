@@ -44,7 +44,8 @@ fn keys(scripts: &Scripts) -> [Workload; 4] {
     ]
 }
 
-/// One event each, `events` to a key, all within one period. The recipe with ZADD is in its leanest form, and in its usual one.
+/// One event each, `events` to a key, all within one period: RL.WINDOW, and the recipe with ZADD in its leanest and in its
+/// usual form.
 fn events(events: u64) -> [Workload; 3] {
     let key = move |i: u64| key(i % (ALL_EVENTS / events));
     let us = |i: u64| START_US.unsigned_abs() + i * PERIOD_US / ALL_EVENTS;

@@ -112,7 +112,7 @@ impl Workload {
         self.stands_for
     }
 
-    /// Returns what lets the time between the decisions pass.
+    /// Returns the pacer that advances the clock between decisions.
     pub fn pacer<'s>(&self, host: &'s Host) -> Pacer<'s> {
         Pacer::new(host, self.pace_us)
     }
