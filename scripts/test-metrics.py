@@ -419,6 +419,9 @@ def get(path, **arguments):
         with urllib.request.urlopen(url, timeout=20) as answer:
             return json.load(answer)["data"]
     except urllib.error.HTTPError as error:
+        # While Prometheus starts.
+        if error.code == 503:
+            raise
         raise Failed(f"{path} {arguments}: {error.read().decode()}") from error
 
 
