@@ -45,7 +45,7 @@ for what in "$@"; do
         RUSTFLAGS="--cfg kani --cfg kani_stub" CARGO_TARGET_DIR=$target/kani cargo check --package redis-ratelimit-engine
         ;;
     worlds)
-        cargo run --profile prove --package redis-ratelimit-proofs -- worlds | write_page worlds "Worlds that were searched"
+        cargo run --profile prove --package redis-ratelimit-proofs | write_page worlds "Worlds that were searched"
         ;;
     kani)
         if ! cargo kani --version; then

@@ -84,10 +84,6 @@ impl<S: Store> Store for FaultyStore<S> {
         }
     }
 
-    fn max_healed(&self) -> usize {
-        self.inner.max_healed()
-    }
-
     fn bucket(self) -> FaultyKey<S::Bucket> {
         let FaultyStore { mistake, client, .. } = self;
         FaultyKey { now_us: self.now_us(), inner: self.inner.bucket(), mistake, client }

@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 /// The longest time of a search, which then ends with [`End::Patience`]. On two idle cores each takes less than 5 minutes.
-pub const PATIENCE: Duration = Duration::from_secs(1_500);
+const PATIENCE: Duration = Duration::from_secs(1_500);
 
 /// The result of a search.
 #[derive(Debug)]
@@ -21,8 +21,6 @@ pub struct SearchResult {
     pub depth: usize,
     /// The reason why the search ended.
     pub end: End,
-    /// The processor time that the search took.
-    pub processor_seconds: f64,
     /// Each property that does not hold, with a shortest way to a state that shows it if there is one.
     pub wrong: Vec<(&'static str, String)>,
 }
@@ -52,16 +50,16 @@ pub enum Extent {
 }
 
 /// Searches a world, and checks its properties in each state.
-pub fn search<M>(world: &'static str, model: M, extent: Extent, patience: Duration) -> SearchResult
+pub fn search<M>(world: &'static str, model: M, extent: Extent) -> SearchResult
 where
     M: Model + Send + Sync + 'static,
     M::State: Debug + Hash + Send + Sync + PartialEq + Clone,
     M::Action: Debug + PartialEq + Clone,
 {
-    let (begin, used) = (Instant::now(), processor_seconds());
+    let begin = Instant::now();
     let until_wrong = matches!(extent, Extent::UntilWrong(_));
     let when = if until_wrong { HasDiscoveries::AnyFailures } else { HasDiscoveries::All };
-    let mut checker = model.checker().threads(2).finish_when(when).timeout(patience);
+    let mut checker = model.checker().threads(2).finish_when(when).timeout(PATIENCE);
     checker = match extent {
         Extent::Steps(steps) => checker.target_state_count(steps),
         Extent::Depth(depth) | Extent::UntilWrong(depth) => checker.target_max_depth(depth),
@@ -69,7 +67,7 @@ where
     let checker = checker.spawn_bfs().join();
     let mut wrong: Vec<(&'static str, String)> = Vec::new();
     let end = match extent {
-        _ if begin.elapsed() >= patience => End::Patience,
+        _ if begin.elapsed() >= PATIENCE => End::Patience,
         Extent::Steps(steps) if checker.state_count() < steps => End::All,
         Extent::Steps(_) => End::Steps,
         Extent::Depth(_) | Extent::UntilWrong(_) => End::Depth,
@@ -96,35 +94,24 @@ where
         steps: checker.state_count(),
         depth: checker.max_depth(),
         end,
-        processor_seconds: processor_seconds() - used,
         wrong,
     }
-}
-
-/// Returns the processor time of this process so far, in seconds: fields 14 and 15 of /proc/self/stat, which are hundredths
-/// of seconds.
-fn processor_seconds() -> f64 {
-    let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let behind_name = line.rsplit(") ").next().unwrap_or_default();
-    let fields = behind_name.split(' ').skip(11).take(2);
-    fields.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
 impl SearchResult {
     /// The head of a Markdown table whose rows are [`SearchResult::row`].
     pub const TABLE_HEAD: &str =
-        "| world | distinct states | steps | deepest | ended | processor seconds |\n\
-                                  |---|---|---|---|---|---|";
+        "| world | distinct states | steps | deepest | ended |\n|---|---|---|---|---|";
 
     /// Returns the result as a row of that table.
     pub fn row(&self) -> String {
-        let SearchResult { world, states, steps, depth, processor_seconds, .. } = self;
+        let SearchResult { world, states, steps, depth, .. } = self;
         let end = match self.end {
             End::All => "all states",
             End::Steps => "after the last step allowed",
             End::Depth => "at the depth allowed",
             End::Patience => "out of time",
         };
-        format!("| {world} | {states} | {steps} | {depth} | {end} | {processor_seconds:.0} |")
+        format!("| {world} | {states} | {steps} | {depth} | {end} |")
     }
 }
