@@ -16,6 +16,12 @@ use crate::window::{EventEdit, WindowCount};
 use std::cell::{RefCell, RefMut};
 use std::slice;
 
+pub mod window_world;
+
+/// The start of tests in Unix microseconds: 21 November 2026, 01:16:39.544558 UTC. It is not the start of a millisecond or
+/// of a period.
+pub const START_US: u64 = 1_795_223_799_544_558;
+
 /// Decides a request on one key, and writes the result. With `barred` a waiter comes first.
 ///
 /// # Errors

@@ -4,9 +4,7 @@ use proptest::test_runner::{Config, RngSeed};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
-/// The start of tests in Unix microseconds: 21 November 2026, 01:16:39.544558 UTC. It is not the start of a millisecond or
-/// of a period.
-pub const START_US: u64 = 1_795_223_799_544_558;
+pub use crate::model::START_US;
 
 /// The seed of this run: a random number, unless `RATELIMIT_SEED` sets it.
 static SEED: LazyLock<u64> = LazyLock::new(|| {

@@ -1,6 +1,8 @@
 //! Ties what was proved of sums and of the bisection (crates/proofs/lemmas/lemmas.py) to the functions that run.
 
 use super::*;
+use crate::calendar::Zones;
+use crate::rule::Rule;
 
 const HOUR_US: u64 = 3_600_000_000;
 
