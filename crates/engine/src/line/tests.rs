@@ -39,6 +39,9 @@ impl LineTypes for Test {
 /// A key: number of the database and name.
 type At = (i32, u8);
 
+/// The most calls that wait in the model, few enough to be reached.
+const MAX_WAITERS: u64 = 6;
+
 /// A key with a line.
 const KEY: DbKey = DbKey { db: 0, name: b"k" };
 
@@ -181,8 +184,8 @@ impl LineWorld {
         if is_waiting || !is_barred && has_enough {
             return;
         }
-        let Some(ticket) = self.lines.admit(20) else {
-            assert_eq!(self.waiting.len(), 20);
+        let Some(ticket) = self.lines.admit(MAX_WAITERS) else {
+            assert_eq!(self.waiting.len() as u64, MAX_WAITERS);
             return;
         };
         assert_eq!(Ticket::from_number(ticket.number()), ticket);
@@ -386,41 +389,6 @@ fn line_of(leaves: &[u64]) -> Lines<Test> {
     lines
 }
 
-/// Grants one call after the other, and returns the LEAVE of each head.
-fn heads(lines: &mut Lines<Test>) -> Vec<(u64, Ticket)> {
-    let mut heads = Vec::new();
-    while let Some(line) = lines.wake(KEY, 0) {
-        let (ticket, call) = lines.head(line).unwrap();
-        heads.push((call.leave, ticket));
-        assert!(lines.end(ticket, LineReply::Granted(1), 0).is_some());
-    }
-    heads
-}
-
-#[test]
-fn the_smallest_leave_comes_first_and_then_who_came_first() {
-    let mut lines = line_of(&[5, 0, 5, 2, 0]);
-    assert!(lines.is_barred(KEY, 0) && lines.is_barred(KEY, 9));
-    assert!(
-        !lines.is_barred(DbKey { db: 1, ..KEY }, 9)
-            && !lines.is_barred(DbKey { name: b"l", ..KEY }, 9)
-    );
-    let tickets: Vec<_> = lines.waiters.keys().copied().collect();
-    let served = heads(&mut lines);
-    let expected = [(0, 1), (0, 4), (2, 3), (5, 0), (5, 2)].map(|(leave, at)| (leave, tickets[at]));
-    assert_eq!(served, expected);
-    assert_eq!(lines.lines(), 0);
-}
-
-#[test]
-fn a_call_with_a_smaller_leave_than_all_who_wait_is_not_barred() {
-    let mut lines = line_of(&[3, 7]);
-    assert!(lines.admit(2).is_none() && lines.admit(3).is_some());
-    for (leave, barred) in [(0, false), (2, false), (3, true), (4, true), (7, true), (8, true)] {
-        assert_eq!(lines.is_barred(KEY, leave), barred, "LEAVE {leave}");
-    }
-}
-
 #[test]
 fn a_turn_of_commands_ends_with_its_budget_and_the_timer_brings_a_new_one() {
     let mut lines = line_of(&[0]);
@@ -523,17 +491,6 @@ fn a_head_is_tried_when_its_denial_said_so_or_the_next_poll_is_due() {
     assert_eq!(lines.due_us(), Some(100 + POLL_US));
     lines.withdraw(head, 300);
     assert_eq!(lines.due_us(), Some(300));
-}
-
-#[test]
-fn a_line_whose_key_may_not_be_written_is_postponed() {
-    let mut lines = line_of(&[0]);
-    let line = lines.wake(KEY, 50).unwrap();
-    assert_eq!(lines.due_us(), Some(50));
-    lines.postpone(line, 50);
-    assert_eq!(lines.due_us(), Some(50 + REFUSED_US));
-    assert!(lines.next_line(49 + REFUSED_US).is_none());
-    assert!(lines.next_line(50 + REFUSED_US).is_some());
 }
 
 /// Otherwise the timer would visit the line again and again until the key can be written.

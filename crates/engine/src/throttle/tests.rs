@@ -37,10 +37,6 @@ fn force(quantity: u64) -> Ask {
     Ask { manner: Manner::Force, ..Ask::whole(Quantity::Take(quantity)) }
 }
 
-fn ahead(quantity: u64, within_us: u64) -> Ask {
-    Ask { manner: Manner::Ahead { within_us }, ..Ask::whole(Quantity::Take(quantity)) }
-}
-
 fn leaving(quantity: u64, leave: u64, atmost: bool) -> Ask {
     Ask { leave, ..asking(i64::try_from(quantity).unwrap(), atmost) }
 }
@@ -109,19 +105,6 @@ fn answers_as_throttled_and_redis_cell_do() {
         );
         let reply = (case.limited, case.remaining, case.retry_ms, case.reset_ms);
         assert_eq!(answer, reply, "case {number}, {case:?}");
-    }
-}
-
-/// Subtracting a cost that was rounded down left an attosecond: 15 remaining of 16, and a key.
-#[test]
-fn what_was_taken_at_once_can_be_given_back_one_by_one() {
-    for count in [3, 7, 999_999_937] {
-        let mut key = TestKey::new(rate(15, count, 1000));
-        assert!(key.take(16).verdict.allowed());
-        for remaining in 1..=16 {
-            assert_eq!(key.take(-1).remaining, remaining);
-        }
-        assert_eq!(key.stored, None, "{count}");
     }
 }
 
@@ -355,33 +338,5 @@ fn debts_are_read_as_they_are_written_and_others_are_refused() {
         "+",
     ] {
         assert_eq!(Stored::decode(value.as_bytes()), None, "{value}");
-    }
-}
-
-#[test]
-fn whoever_stands_behind_others_waits_a_millisecond_at_least() {
-    let rate = rate(0, 1, 1000);
-    let (fresh, empty) = (None, Some(stored("1700000001000000000")));
-    for (state, ask, verdict) in [
-        (fresh, ask(1), Verdict::Denied { wait_us: 1_000, obstacle: Obstacle::Counted }),
-        (fresh, asking(1, true), Verdict::Denied { wait_us: 1_000, obstacle: Obstacle::Counted }),
-        (
-            fresh,
-            ahead(1, SECOND_US),
-            Verdict::Denied { wait_us: 1_000, obstacle: Obstacle::Counted },
-        ),
-        (empty, ask(1), Verdict::Denied { wait_us: SECOND_US, obstacle: Obstacle::Counted }),
-        (
-            empty,
-            ahead(1, SECOND_US),
-            Verdict::Denied { wait_us: 1_000, obstacle: Obstacle::Counted },
-        ),
-        (empty, ask(2), Verdict::Never),
-        (empty, force(1), Verdict::taking(1)),
-        (empty, ask(-1), Verdict::taking(0)),
-        (empty, ask(0), Verdict::taking(0)),
-    ] {
-        let bucket = bucket(&rate, state, START_US);
-        assert_eq!(bucket.judge(&ask, true), Ok(verdict), "{ask:?}");
     }
 }
