@@ -210,7 +210,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_was_written_so(text in "[0-9]{0,3}(x[0-9]{0,3})?(~[0-9]{0,3})?d?", other in "[0-9x~d:]{0,9}") {
+        fn an_entry_that_is_read_is_written_the_same_way(text in "[0-9]{0,3}(x[0-9]{0,3})?(~[0-9]{0,3})?d?", other in "[0-9x~d:]{0,9}") {
             for text in [text, other] {
                 if let Some(entry) = Entry::decode(-1e15, text.as_bytes()) {
                     assert_eq!(entry.member().as_bytes(), text.as_bytes());
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_no_entry() {
+    fn foreign_text_is_not_an_entry() {
         for member in [
             "", "a", "017", "17x", "17x0", "17x01", "x3", "17~", "17d1", "dd", "17 ", "-1", "1.5",
             "17x1~99999999999999999", "17x2~99999999999999999", "17x1", "17x1d", "17~0", "17x01",

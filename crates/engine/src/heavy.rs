@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_is_forgotten_when_two_generations_are_over_though_nothing_came_meanwhile() {
+    fn counts_are_forgotten_after_two_generations_even_if_nothing_came_meanwhile() {
         let start_us = 100 * GENERATION_US;
         for (quiet_us, left) in [
             (GENERATION_US, 1),

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_dropped() {
+    fn a_part_that_does_not_fit_is_dropped() {
         let mut out = Text::<4>::new();
         out.push(b"abc");
         out.push_number(42, 1);

@@ -313,7 +313,7 @@ fn zones_are_found_in_any_case_and_once() {
 }
 
 #[test]
-fn what_names_no_zone_is_refused() {
+fn foreign_text_is_not_a_zone() {
     // A short name is stored as it is.
     assert!(Zones::new().zone_by_code(&zone_code(b"Israel")).is_none());
     assert!(Zones::new().zone_by_code(&zone_code(b"Iceland")).is_some());

@@ -393,7 +393,7 @@ fn an_order_is_behind_the_newest_and_not_before_now() {
 }
 
 #[test]
-fn what_was_removed_takes_no_memory() {
+fn removed_reservations_take_no_memory() {
     const NUMBER: u64 = 4_000;
     let mut index = filled(NUMBER);
     let (small, large) = (filled(8).bytes(), index.bytes());
