@@ -627,27 +627,6 @@ fn after_the_clock_was_set_back_any_number_of_reservations_is_healed_in_pieces()
     assert_eq!(conn.acquire(&look).numbers, [0, LIMIT, LIMIT, -1, 0]);
 }
 
-#[test]
-fn leases_that_lapse_together_are_dropped_in_pieces() {
-    const HELD: u32 = 20_000;
-    let (server, mut conn) = Server::with_held_clock();
-    crowd(&mut conn, "k", HELD, "20s");
-    conn.acquire("RL.ACQUIRE k 1000000 0 1 LEASE 1h ID last");
-    server.clock().advance_us(20_000_000);
-    let before = conn.int("ZCARD k");
-    for n in 0..50 {
-        let answer = conn.acquire(format!("RL.ACQUIRE k 100 0 1 LEASE 1h ID n{n}"));
-        assert_eq!(answer.numbers, [0, 100, 98 - n, -1, 3_600]);
-    }
-    let dropped = before + 50 - conn.int("ZCARD k");
-    assert!((50 * 8..=50 * 64).contains(&dropped), "{dropped}");
-    // An id that lapsed and is still stored can be used again, once.
-    assert_eq!(conn.int("RL.RELEASE k r19999"), 0);
-    assert_eq!(conn.acquire("RL.ACQUIRE k 100 0 1 ID r19999").limited(), 0);
-    assert_eq!(conn.err("RL.ACQUIRE k 100 0 1 ID r19999")[..9], *"DUPLICATE");
-    assert_eq!(conn.held("k").len(), 52);
-}
-
 /// Sixteen keys of 65,536 kept the server for three seconds.
 #[test]
 fn one_call_reads_a_bounded_number_of_reservations_again() {
@@ -716,42 +695,6 @@ fn waiters_are_tried_whatever_the_call_that_tries_them_may_read() {
     }
     for waiter in &mut waiters {
         assert!(waiter.silent_for(ms(200)), "{:?}", waiter.recv());
-    }
-}
-
-#[test]
-fn a_slot_that_leaves_and_comes_back_is_read_again() {
-    let cluster = Cluster::of(3, 0);
-    let mut at = cluster.master_of("k");
-    let mut to = (at + 1) % 3;
-    let slot = cluster.node(at).conn().int("CLUSTER KEYSLOT k");
-    let mut conn = cluster.node(at).conn();
-    let mut expected = 0;
-    for n in 0..20 {
-        let quantity = 1 + n % 3;
-        conn.acquire(format!("RL.ACQUIRE k 1000000 0 {quantity} LEASE 1h ID r{n}"));
-        expected += quantity;
-    }
-    for round in 0..4 {
-        let (mut from, mut into) = (cluster.node(at).conn(), cluster.node(to).conn());
-        from.acquire("RL.ACQUIRE_RO k 1000000 0");
-        assert_eq!(from.int("RL.RENEW k r1"), 1);
-        cluster.begin_move(slot, at, to);
-        cluster.move_keys(at, to, &["k"]);
-        cluster.end_move(slot, at, to);
-        cluster.wait_until_agreed();
-        let info = from.text("INFO ratelimit");
-        assert!(info.contains("ratelimit_indexes:0\r"), "the key is gone: {info}");
-        // As many as before, but others.
-        assert_eq!(into.int("ZCARD k"), 20);
-        assert_eq!(into.int(format!("RL.RELEASE k r{}", round + 4)), 1);
-        into.acquire(format!("RL.ACQUIRE k 1000000 0 10 LEASE 1h ID new{round}"));
-        expected += 10 - (1 + (round + 4) % 3);
-        let answer = into.acquire(format!("RL.ACQUIRE_RO k {expected} 0"));
-        assert_eq!((answer.limited(), answer.numbers[2]), (2, 0));
-        assert_eq!(into.acquire(format!("RL.ACQUIRE_RO k {} 0", expected + 1)).limited(), 0);
-        assert_eq!(into.held("k").iter().map(|one| one.quantity).sum::<i64>(), expected);
-        (at, to) = (to, at);
     }
 }
 
