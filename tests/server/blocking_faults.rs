@@ -399,30 +399,6 @@ fn each_grant_is_replicated() {
 }
 
 #[test]
-fn a_restart_from_the_aof_in_the_middle_of_a_queue_keeps_every_grant() {
-    let (mut server, mut conn) = Server::builder().aof().connect();
-    conn.cmd("RL.ACQUIRE k 1 0 1 ID x LEASE 600000");
-    let mut line: Vec<_> =
-        ["a", "b", "c", "d"].iter().map(|id| server.wait_in_line(waits(id))).collect();
-    conn.cmd("RL.RELEASE k x");
-    assert_eq!(acquired(&line[0].recv()).id(), "a");
-    assert_eq!(conn.int("RL.RENEW k a LEASE 50"), 1);
-    assert_eq!(acquired(&line[1].recv()).id(), "b");
-    let before = state(&mut conn, "k");
-    server.restart(Stop::Kill);
-    for waiter in &mut line[2..] {
-        assert!(waiter.try_recv().is_err());
-    }
-    let mut conn = server.conn();
-    assert_eq!(state(&mut conn, "k"), before);
-    assert_eq!(conn.held_ids("k"), ["b"]);
-    assert_eq!(server.waiting(), 0);
-    let mut waiter = server.wait_in_line(waits("c"));
-    conn.cmd("RL.RELEASE k b");
-    assert_eq!(acquired(&waiter.recv()).id(), "c");
-}
-
-#[test]
 fn reloading_the_data_set_does_not_disturb_waiting_calls() {
     let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID x LEASE 600000");

@@ -130,24 +130,6 @@ fn each_denial_that_rl_top_counts_is_one_event() {
 }
 
 #[test]
-fn the_end_of_a_wait_is_reported_in_its_database() {
-    let server = telling("Kd");
-    let (mut conn, mut subscriber) = (server.conn(), listener(&server));
-    conn.cmd("SELECT 4");
-    conn.cmd("RL.ACQUIRE s 1 0 1 LEASE 1h");
-    let mut other = server.conn();
-    other.cmd("SELECT 4");
-    let id = other.id();
-    let mut waits = server.wait_on(other, "RL.ACQUIRE s 1 0 1 BLOCK 0");
-    assert_eq!(events(&mut subscriber), []);
-    server.conn().cmd(format!("CLIENT UNBLOCK {id}"));
-    assert_eq!(limited(&waits.recv()), 2);
-    assert_eq!(events(&mut subscriber), [denied(4, "s")]);
-    assert_eq!(conn.acquire("RL.ACQUIRE s 1 0 1 BLOCK 30").limited(), 2);
-    assert_eq!(events(&mut subscriber), [denied(4, "s")]);
-}
-
-#[test]
 fn a_denial_in_a_transaction_or_script_is_reported_too_and_replicates_nothing() {
     let server = telling("Kd");
     let replica = Server::replica_of(&server, true);
