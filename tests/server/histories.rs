@@ -59,21 +59,12 @@ struct KeyUse {
 }
 
 impl KeyUse {
-    const ALL: [KeyUse; 8] = {
-        const fn of(kind: HistoryKind, is_long: bool) -> KeyUse {
-            KeyUse { kind, is_long }
-        }
-        [
-            of(HistoryKind::Bucket, false),
-            of(HistoryKind::Bucket, true),
-            of(HistoryKind::Sliding, false),
-            of(HistoryKind::Sliding, true),
-            of(HistoryKind::Fixed, false),
-            of(HistoryKind::Fixed, true),
-            of(HistoryKind::Reserved, false),
-            of(HistoryKind::Reserved, true),
-        ]
-    };
+    /// Each kind, with a short and with a long memory.
+    fn all() -> impl Iterator<Item = KeyUse> + Clone {
+        use HistoryKind::{Bucket, Fixed, Reserved, Sliding};
+        let of = |kind| [false, true].map(|is_long| KeyUse { kind, is_long });
+        [Bucket, Sliding, Fixed, Reserved].into_iter().flat_map(of)
+    }
 
     /// The limit, and the period in seconds.
     fn window(self) -> (u64, u64) {
@@ -227,9 +218,9 @@ impl Recorder<'_> {
     fn send(&mut self, port: u16, line: &str, asking: bool) -> CallOutcome {
         let conn = match self.conns.entry(port) {
             std::collections::btree_map::Entry::Occupied(found) => found.into_mut(),
-            std::collections::btree_map::Entry::Vacant(place) => match open(port) {
-                Some(conn) => place.insert(conn),
-                None => return CallOutcome::Refused,
+            std::collections::btree_map::Entry::Vacant(place) => match Conn::open(port) {
+                Ok(conn) => place.insert(conn),
+                Err(_) => return CallOutcome::Refused,
             },
         };
         if asking && conn.try_cmd("ASKING").is_err() {
@@ -301,10 +292,6 @@ impl Recorder<'_> {
         }
         None
     }
-}
-
-fn open(port: u16) -> Option<Conn> {
-    Conn::open(port).ok()
 }
 
 /// A key of a history.
@@ -392,10 +379,18 @@ fn leave_behind(
 
 /// Holds a server's writes up for a moment. What the server takes for the end lies by its clock, which stands still while
 /// calls are held up, so the pause is ended by a command.
-fn pause_writes(server: &Server, random: &mut Random) {
+fn pause_writes(server: &Server, random: &mut Random, faults: &mut HistoryFaults) {
     let _ = server.try_ask("CLIENT PAUSE 3600000 WRITE");
     sleep(Duration::from_millis(10 + random.below(LONGEST_PAUSE_MS) as u64));
     let _ = server.try_ask("CLIENT UNPAUSE");
+    faults.count("CLIENT PAUSE", 1);
+}
+
+/// Stops a server's process for a moment.
+fn pause_process(server: &Server, random: &mut Random, faults: &mut HistoryFaults) {
+    let _frozen = server.freeze();
+    sleep(Duration::from_millis(1 + random.below(LONGEST_PAUSE_MS) as u64));
+    faults.count("pauses of a process", 1);
 }
 
 /// Records what clients do on these keys for at least this time and this many calls, while `cause_faults` runs.
@@ -715,7 +710,7 @@ fn keys_in_first_slots(conn: &mut Conn) -> Vec<HistoryKey> {
             Value::Int(slot) => (first..first + SLOTS_MOVED).contains(slot),
             _ => false,
         });
-        let of_master = near.zip(KeyUse::ALL);
+        let of_master = near.zip(KeyUse::all());
         keys.extend(
             of_master.map(|((name, _), key_use)| HistoryKey { name: name.clone(), key_use }),
         );
@@ -775,16 +770,8 @@ fn cluster_history(seconds: u64, least_calls: u64, seed: u64, kills: bool) -> St
                     expected.sort_unstable();
                     faults.count("kill -9", 1);
                 }
-                1 => {
-                    let frozen = cluster.node(master).freeze();
-                    sleep(Duration::from_millis(1 + random.below(LONGEST_PAUSE_MS) as u64));
-                    drop(frozen);
-                    faults.count("pauses of a process", 1);
-                }
-                2 => {
-                    pause_writes(cluster.node(master), &mut random);
-                    faults.count("CLIENT PAUSE", 1);
-                }
+                1 => pause_process(cluster.node(master), &mut random, faults),
+                2 => pause_writes(cluster.node(master), &mut random, faults),
                 _ => {
                     let at = before.iter().position(|one| *one == master).unwrap_or(0);
                     let to = before[(at + 1) % before.len()];
@@ -829,9 +816,8 @@ fn sentinel_history(seconds: u64, least_calls: u64, seed: u64) -> String {
     let sentinel = Sentinel::start(&servers[0], &servers[0], 1, &config);
     sentinel.wait_until_knows(2, 0);
     let clock = servers[0].shared_clock();
-    let keys: Vec<_> = (0..16)
-        .map(|number| HistoryKey { name: format!("s{number}"), key_use: KeyUse::ALL[number % 8] })
-        .collect();
+    let key = |(number, key_use)| HistoryKey { name: format!("s{number}"), key_use };
+    let keys: Vec<_> = (0..16).zip(KeyUse::all().cycle()).map(key).collect();
     let limits = (seconds, least_calls);
     let history = record(&sentinel, &clock, &keys, limits, seed, |ns, over, faults| {
         let mut random = Random::new(seed);
@@ -870,16 +856,8 @@ fn sentinel_history(seconds: u64, least_calls: u64, seed: u64) -> String {
                     }
                     faults.count("kill -9", 1);
                 }
-                1 => {
-                    let frozen = servers[master].freeze();
-                    sleep(Duration::from_millis(1 + random.below(LONGEST_PAUSE_MS) as u64));
-                    drop(frozen);
-                    faults.count("pauses of a process", 1);
-                }
-                _ => {
-                    pause_writes(&servers[master], &mut random);
-                    faults.count("CLIENT PAUSE", 1);
-                }
+                1 => pause_process(&servers[master], &mut random, faults),
+                _ => pause_writes(&servers[master], &mut random, faults),
             }
             let now = sentinel.master_port().unwrap_or(expected);
             if now != expected {
