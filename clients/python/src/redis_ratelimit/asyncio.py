@@ -235,18 +235,8 @@ class Reservation(ReservationMethods):
 
 
 class Limiter(Methods[Reservation]):
-    """A limiter whose limits are kept by a server with redis-ratelimit.
-
-    A call that is denied returns a reply whose `allowed` is False; only acquire() raises Denied. Wrong arguments raise
-    TypeError or ValueError before anything is sent. Error replies are always raised: as UnknownPolicy, as MissingModule, or
-    as the client library's ResponseError. If Redis does not answer, `unreachable` decides. But calls that settle, list or
-    inspect, which are apply, release, renew, held, info, top, policies and reset, then raise the client library's
-    ConnectionError or TimeoutError.
-
-    The limiter opens its own connections, with the settings of `client`, and never sends a call twice. If all connections
-    to a server are in use (50, or the max_connections of `client` if that is less), a call waits for one. If the server
-    answers other calls but not this one before the deadline, the call raises Busy, so that `unreachable="allow"` does not
-    let an overload through.
+    """A limiter whose limits are kept by a server with redis-ratelimit, for asyncio. It raises the same errors, and uses
+    connections in the same way, as redis_ratelimit.Limiter.
 
     A call that is cancelled closes its connection. It takes nothing if it was still waiting, and what was reserved for it is
     released, unless you chose the id. But apply, release and the end of a reservation's block go on in the background.
