@@ -26,34 +26,29 @@ class LookOptions(TypedDict, total=False):
     leave: int
 
 
-class ThrottleOptions(LookOptions, total=False):
+class _TakeOptions(LookOptions, total=False):
+    #: Takes as much of the quantity as is available. The reply has `granted`.
+    atmost: bool
+    #: Counts the quantity even if that exceeds the limit.
+    force: bool
+    #: The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait.
+    block: Duration | None
+    #: Closes the key for this time if the call is denied.
+    ban: Duration | None
+
+
+class ThrottleOptions(_TakeOptions, total=False):
     """The options of throttle()."""
 
-    #: Takes as much of the quantity as is available. The reply has `granted`.
-    atmost: bool
-    #: Counts the quantity even if that exceeds the limit.
-    force: bool
-    #: The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait.
-    block: Duration | None
     #: Books what becomes available within this time. The reply has `wait`.
     ahead: Duration | None
-    #: Closes the key for this time if the call is denied.
-    ban: Duration | None
 
 
-class WindowOptions(LookOptions, total=False):
+class WindowOptions(_TakeOptions, total=False):
     """The options of window()."""
 
-    #: Takes as much of the quantity as is available. The reply has `granted`.
-    atmost: bool
-    #: Counts the quantity even if that exceeds the limit.
-    force: bool
     #: Counts the call even if it is denied.
     count_denied: bool
-    #: The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait.
-    block: Duration | None
-    #: Closes the key for this time if the call is denied.
-    ban: Duration | None
 
 
 class ReserveOptions(LookOptions, total=False):
