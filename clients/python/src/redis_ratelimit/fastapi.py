@@ -10,7 +10,6 @@ async def search(): ...
 # Without `from __future__ import annotations`, because FastAPI reads the annotations of dependencies. All other annotations
 # are in quotes, for docs/python-reference.md.
 
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ from fastapi.requests import HTTPConnection
 from ._internal import limiter as synchronous
 from ._internal.headers import Limit, PartitionKey
 from ._internal.http import PROBLEM, Exchange, Options, Rule
+from ._internal.io import await_if_needed
 from .asgi import RateLimitMiddleware
 
 __all__ = ["RateLimit", "RateLimited", "client_address", "setup"]
@@ -84,17 +84,12 @@ class RateLimit:
     async def __call__(self, request: HTTPConnection, response: Response) -> None:
         """Asks the limit of a request; raises RateLimited if it is denied."""
         rule = self._rule
-        key = rule.key(request)
-        if inspect.isawaitable(key):
-            key = await key
+        key = await await_if_needed(rule.key(request))
         if key is None:
             return
         exchange = Exchange.of(request.scope)
         with exchange.noting_busy():
-            reply = rule.ask(key)
-            if inspect.isawaitable(reply):
-                reply = await reply
-            rule.note(exchange, key, reply, request)
+            rule.note(exchange, key, await await_if_needed(rule.ask(key)), request)
         if exchange.status == 200:
             response.headers.update(exchange.headers(dict(response.headers)))
         elif isinstance(request, WebSocket):

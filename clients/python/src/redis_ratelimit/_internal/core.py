@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, U
 from . import calls, several
 from .calls import Call
 from .connecting import Attempt, Borrowed, Connector
-from .io import DEFAULT_SECONDS, FOREVER, IOType, pack
+from .io import DEFAULT_SECONDS, FOREVER, IOType, await_if_needed, pack
 from .libraries import DeadlinePassed, Unsent, find_library, kind_of
 from .options import ReserveOptions, ThrottleOptions, WindowOptions
 from .parameters import Key, RateLike, WindowLike, Word, length_ms
@@ -232,10 +232,7 @@ class Core(Connector[IOType]):
             # The program gave the call up. What has an id that the program chose may be held by another worker.
             self._release_lost(own, call, attempt)
             raise
-        answer = decide(*args, **kwargs)
-        if inspect.isawaitable(answer):
-            answer = await answer
-        return cast(T, as_unreachable(answer))
+        return cast(T, as_unreachable(await await_if_needed(decide(*args, **kwargs))))
 
     def _fallback_of(self, call: Call[Any], name: str, error: Exception) -> Callable[..., Any] | None:
         """Returns what decides a call that failed with an error; None if the error is raised."""

@@ -6,6 +6,7 @@ because its I/O blocks. So run() executes a whole coroutine in one step.
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
@@ -137,3 +138,8 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> C
         return run(method(self, *args, **kwargs))
 
     return call
+
+
+async def await_if_needed(answer: Any) -> Any:
+    """Returns an answer of a limiter or of the program. Awaits it if it comes from a coroutine function."""
+    return await answer if inspect.isawaitable(answer) else answer

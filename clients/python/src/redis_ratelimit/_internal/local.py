@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from typing import Any, cast
 
 from . import calls
 from .core import Core, Failure, as_unreachable
+from .io import await_if_needed
 from .leases import Leases, Round
 from .parameters import Duration, Key, WindowLike, whole
 from .replies import Reply
@@ -82,9 +82,7 @@ class LocalBase:
             return calls.unreached(core.unreachable == "allow", quantity=quantity)
         options: dict[str, Any] = {"leave": leases.leave} if leases.leave else {}
         answer = core.unreachable.window(leases.key, leases.window, quantity, **options)
-        if inspect.isawaitable(answer):
-            answer = await answer
-        return cast(Reply, as_unreachable(answer))
+        return cast(Reply, as_unreachable(await await_if_needed(answer)))
 
     def _raise_unsettled(self) -> None:
         """Raises the error because of which close() could not settle all that was held."""

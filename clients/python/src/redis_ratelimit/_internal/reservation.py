@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
@@ -13,7 +12,7 @@ from . import calls, several
 from .calls import Call
 from .clauses import Clause, Clauses
 from .core import Core, Failure
-from .io import DEFAULT_SECONDS
+from .io import DEFAULT_SECONDS, await_if_needed
 from .options import ReserveOptions
 from .parameters import Duration, Key, WindowLike, milliseconds, whole
 from .replies import AllReply, Denied, Id, Lapsed, Reply
@@ -168,7 +167,7 @@ class ReservationBase:
         if fallback is not None:
             # The fallback settles what it reserved.
             arguments: dict[str, list[Any]] = {"apply": [self._costs], "release": [], "renew": [lease]}
-            return [] if await _await_if_needed(getattr(fallback, name)(*arguments[name])) else list(self.ids)
+            return [] if await await_if_needed(getattr(fallback, name)(*arguments[name])) else list(self.ids)
         call = self._call_for(name, lease)
         call.at_most_seconds = at_most_seconds
         lapsed: list[str] = await self._core.send(call)
@@ -189,7 +188,7 @@ class ReservationBase:
         if self.reply.reachable:
             call: Call[Any] = getattr(calls, name)(*args)
             return bool(await self._core.send(call, name, args, {}) == 1)
-        return bool(await _await_if_needed(getattr(self._core.unreachable, name)(*args)) == 1)
+        return bool(await await_if_needed(getattr(self._core.unreachable, name)(*args)) == 1)
 
     async def _apply(self, cost: Cost | None, quantity: Cost | None) -> bool:
         if quantity is not None:
@@ -339,8 +338,3 @@ async def try_to_settle(reservation: ReservationBase, name: Literal["apply", "re
     if reservation._fallback_reservation is not None or not reservation._reserved:
         return await reservation._settle_or_renew(name)
     return await reservation._core.try_to_send(reservation._call_for(name))
-
-
-async def _await_if_needed(answer: Any) -> Any:
-    """Awaits the reply of a fallback, if that is a limiter for asyncio."""
-    return await answer if inspect.isawaitable(answer) else answer
