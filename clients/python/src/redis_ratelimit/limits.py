@@ -11,7 +11,6 @@ asyncio, `async+` stands in front of that.
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections import OrderedDict
 from functools import lru_cache
@@ -27,7 +26,7 @@ from limits.errors import ConfigurationError
 from . import asyncio
 from ._internal import uris
 from ._internal.core import Deadline, Unreachable
-from ._internal.io import blocking
+from ._internal.io import await_if_needed, blocking
 from ._internal.limiter import Limiter
 from ._internal.parameters import Window
 from ._internal.replies import Busy, MissingModule, Reply, UnexpectedReply
@@ -42,6 +41,8 @@ ENDLESS_LIMIT = 10**15
 BUCKETS = 64
 #: The number of keys that are remembered.
 REMEMBERED = 10_000
+#: The number of keys that are looked up or deleted by one command.
+PAGE = 1000
 #: The most calls to find the oldest event of a window that other calls change at the same time.
 LOOKS = 3
 _SCHEMES = [
@@ -116,14 +117,6 @@ def _plain(uri: str) -> str:
     return uri.removeprefix("async+").removeprefix("ratelimit+")
 
 
-def _client(uri: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
-    """Returns a client for a URI."""
-    try:
-        return uris.make_client(_plain(uri), options, asynchronous=asynchronous)
-    except (ImportError, ValueError) as error:
-        raise ConfigurationError(str(error)) from error
-
-
 def _error_of(uri: str) -> type[Exception]:
     name = uris.parts(_plain(uri))[0]
     error: type[Exception] = getattr(import_module(f"{name}.exceptions"), f"{name.capitalize()}Error")
@@ -131,14 +124,37 @@ def _error_of(uri: str) -> type[Exception]:
 
 
 class _Storage:
-    """What both storages share."""
+    """What both storages share. It must be the first base class of a storage."""
 
-    def __init__(self, limiter: Any, uri: str, key_prefix: str) -> None:
-        self.limiter = limiter
+    _limiter_class: type[Any]
+
+    def __init__(
+        self,
+        uri: str,
+        wrap_exceptions: bool = False,
+        *,
+        key_prefix: str = "ratelimit",
+        unreachable: Unreachable = "raise",
+        deadline: Deadline | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(uri, wrap_exceptions=wrap_exceptions)  # type: ignore[call-arg]
+        # The storage for asyncio in `limits` has this argument to choose a client library.
+        options.pop("implementation", None)
+        self._uri, self._options = uri, options
+        self.storage = self._make_client()
+        self.limiter = self._limiter_class(self.storage, unreachable=unreachable, deadline=deadline)
         self.key_prefix = key_prefix
         self._error = _error_of(uri)
         self._periods: _LastUsed[int] = _LastUsed()
         self._remaining: _LastUsed[int] = _LastUsed()
+
+    def _make_client(self) -> Any:
+        is_asynchronous = self._limiter_class is asyncio.Limiter
+        try:
+            return uris.make_client(_plain(self._uri), self._options, asynchronous=is_asynchronous)
+        except (ImportError, ValueError) as error:
+            raise ConfigurationError(str(error)) from error
 
     def _prefixed_key(self, key: str) -> str:
         """Returns the key in Redis."""
@@ -190,8 +206,7 @@ class _Storage:
         return _Oldest(reply.limit - reply.remaining, wait_ms / 1000)
 
     async def _ask(self, name: str, *args: Any) -> Any:
-        answer = getattr(self.limiter, name)(*args)
-        return await answer if inspect.isawaitable(answer) else answer
+        return await await_if_needed(getattr(self.limiter, name)(*args))
 
 
 class _Methods(_Storage):
@@ -268,20 +283,7 @@ class RateLimitStorage(
     """
 
     STORAGE_SCHEME = list(_SCHEMES)
-
-    def __init__(
-        self,
-        uri: str,
-        wrap_exceptions: bool = False,
-        *,
-        key_prefix: str = "ratelimit",
-        unreachable: Unreachable = "raise",
-        deadline: Deadline | None = None,
-        **options: Any,
-    ) -> None:
-        limits.storage.Storage.__init__(self, uri, wrap_exceptions=wrap_exceptions)
-        self.storage = _client(uri, options, asynchronous=False)
-        _Storage.__init__(self, Limiter(self.storage, unreachable=unreachable, deadline=deadline), uri, key_prefix)
+    _limiter_class = Limiter
 
     incr = blocking(_Methods.incr)
     get = blocking(_Methods.get)
@@ -296,14 +298,8 @@ class RateLimitStorage(
 
     def reset(self) -> int | None:
         """Deletes all keys of the storage. Returns their number."""
-        count = 0
-        keys: list[Any] = []
-        for key in self.storage.scan_iter(match=self._pattern, count=1000):
-            keys.append(key)
-            if len(keys) == 1000:
-                count += int(self.storage.delete(*keys))
-                keys = []
-        return count + (int(self.storage.delete(*keys)) if keys else 0)
+        keys = list(self.storage.scan_iter(match=self._pattern, count=PAGE))
+        return sum(int(self.storage.delete(*keys[at : at + PAGE])) for at in range(0, len(keys), PAGE))
 
 
 class AsyncRateLimitStorage(
@@ -316,40 +312,14 @@ class AsyncRateLimitStorage(
     is imported, and used in several event loops, one after the other."""
 
     STORAGE_SCHEME = [f"async+{scheme}" for scheme in _SCHEMES]
-
-    def __init__(
-        self,
-        uri: str,
-        wrap_exceptions: bool = False,
-        *,
-        key_prefix: str = "ratelimit",
-        unreachable: Unreachable = "raise",
-        deadline: Deadline | None = None,
-        **options: Any,
-    ) -> None:
-        limits.aio.storage.Storage.__init__(self, uri, wrap_exceptions=wrap_exceptions)
-        # The storage in `limits` has this argument to choose a client library.
-        options.pop("implementation", None)
-        self._made = uri, options
-        client = _client(uri, options, asynchronous=True)
-        limiter = asyncio.Limiter(client, unreachable=unreachable, deadline=deadline)
-        _Storage.__init__(self, limiter, uri, key_prefix)
+    _limiter_class = asyncio.Limiter
 
     async def reset(self) -> int | None:
         """Deletes all keys of the storage. Returns their number."""
-        uri, options = self._made
-        # A separate client, because one for asyncio belongs to the event loop in which it was first used.
-        client = _client(uri, options, asynchronous=True)
-        count = 0
+        # A client for asyncio belongs to the event loop in which it is used first.
+        client = self._make_client()
         try:
-            keys: list[Any] = []
-            async for key in client.scan_iter(match=self._pattern, count=1000):
-                keys.append(key)
-                if len(keys) == 1000:
-                    count += int(await client.delete(*keys))
-                    keys = []
-            if keys:
-                count += int(await client.delete(*keys))
+            keys = [key async for key in client.scan_iter(match=self._pattern, count=PAGE)]
+            return sum([int(await client.delete(*keys[at : at + PAGE])) for at in range(0, len(keys), PAGE)])
         finally:
             await client.aclose()
-        return count
