@@ -33,12 +33,6 @@ class PoolTest(unittest.TestCase):
         self.assertIsInstance(lent, Idle)
         self.assertEqual(lent.connection, connection)
 
-    def test_a_connection_is_lent_again(self) -> None:
-        pool = Pool(2)
-        self.connect(pool)
-        self.assertTrue(pool.give("a"))
-        self.assert_lent(pool.take(Signal), "a")
-
     def test_a_call_without_a_place_waits_until_one_is_given_back(self) -> None:
         pool = Pool(1)
         self.connect(pool)
@@ -151,18 +145,6 @@ class BreakerTest(unittest.TestCase):
         self.assertEqual(opens, [False, False, True])
         return breaker
 
-    def test_it_opens_after_consecutive_failures(self) -> None:
-        self.assertTrue(self.opened().is_open)
-
-    def test_an_answer_resets_the_count_of_failures(self) -> None:
-        breaker = Breaker()
-        breaker.record_failure(1.0, 1.5, self.ERROR)
-        breaker.record_failure(2.0, 2.5, self.ERROR)
-        breaker.record_reply(2.7)
-        self.assertFalse(breaker.has_failed)
-        self.assertFalse(breaker.record_failure(3.0, 3.5, self.ERROR))
-        self.assertFalse(breaker.is_open)
-
     def test_calls_that_fail_at_the_same_time_count_once(self) -> None:
         breaker = Breaker()
         for _ in range(10):
@@ -184,8 +166,3 @@ class BreakerTest(unittest.TestCase):
         breaker.end_probe(soon + 1)
         self.assertFalse(breaker.may_probe(soon + 1))
         self.assertTrue(breaker.may_probe(soon + 1 + Breaker.PAUSE_SECONDS))
-
-    def test_an_answer_closes_it(self) -> None:
-        breaker = self.opened()
-        breaker.record_reply(4.0)
-        self.assertFalse(breaker.is_open)
