@@ -1,15 +1,15 @@
 /**
- * The playground: keys in memory and the commands on them (engine.wasm, which MemoryLimiter of the TypeScript client uses too),
- * a clock of the page's own, and what becomes of calls on a time line. Times are microseconds, as the engine counts them.
+ * The playground runs commands on keys in memory, with a clock of its own, and draws the calls on a time line. The commands are
+ * executed by engine.wasm, which MemoryLimiter of the TypeScript client uses too. Times are microseconds, as in the engine.
  */
 "use strict";
 
 // ---- The engine ----
 
-/** Where the engine may lie: beside the page, or where the repository keeps it. */
+/** The places of the engine: next to the page, and in the repository. */
 const ENGINE_FILES = ["engine.wasm", "../../clients/typescript/wasm/engine.wasm"];
 
-/** What the engine's call() returns beside the length of an array of integers. */
+/** The result of the engine's call() for a reply that is not an array of integers. For an array it is the length. */
 const JSON_REPLY = -1;
 
 /** An error reply. */
@@ -26,13 +26,13 @@ class Ticket {
   }
 }
 
-/** An error of the engine, also where it stands in an array of replies. */
+/** Replaces the errors in a JSON reply by ReplyErrors. */
 function revive(value) {
   if (Array.isArray(value)) return value.map(revive);
   return typeof value === "object" && value !== null ? new ReplyError(value.error) : value;
 }
 
-/** One server in memory. */
+/** A server in memory. */
 class Engine {
   #exports;
 
@@ -41,7 +41,7 @@ class Engine {
     this.#exports.start(crypto.getRandomValues(new BigUint64Array(1))[0], 1);
   }
 
-  /** The reply to a command: numbers, strings, null and arrays of them, a ReplyError, or a Ticket. */
+  /** Returns the reply to a command: a number, a string, null, an array of them, a ReplyError, or a Ticket if it waits. */
   call(words, nowUs) {
     const encoded = words.map((word) => new TextEncoder().encode(word));
     const length = encoded.reduce((sum, word) => sum + 4 + word.length, 0);
@@ -53,18 +53,18 @@ class Engine {
       new Uint8Array(memory.buffer, at + 4, word.length).set(word);
       at += 4 + word.length;
     }
-    const told = this.#exports.call(length, nowUs);
-    if (told === JSON_REPLY) return revive(this.#json());
-    const numbers = new Float64Array(this.#exports.memory.buffer, this.#exports.numbers(), Math.max(told, 1));
-    return told < 0 ? new Ticket(numbers[0]) : [...numbers.subarray(0, told)];
+    const count = this.#exports.call(length, nowUs);
+    if (count === JSON_REPLY) return revive(this.#json());
+    const numbers = new Float64Array(this.#exports.memory.buffer, this.#exports.numbers(), Math.max(count, 1));
+    return count < 0 ? new Ticket(numbers[0]) : [...numbers.subarray(0, count)];
   }
 
-  /** The waits that are over: tickets and replies. */
+  /** Returns the tickets of the calls whose wait is over, with their replies. */
   takeEnded(nowUs) {
     return this.#exports.take_ended(nowUs) === 0 ? [] : revive(this.#json());
   }
 
-  /** When takeEnded should be asked next; Infinity while nobody waits. */
+  /** Returns when to call takeEnded next; Infinity while no call waits. */
   nextUs() {
     const next = this.#exports.next_us();
     return next < 0 ? Infinity : next;
@@ -91,7 +91,7 @@ async function loadEngine() {
 
 // ---- Words and times ----
 
-/** The words of a line as redis-cli takes it: between blanks, but for what is within quotes. Null if a quote is left open. */
+/** Splits a line into words as redis-cli does: at blanks outside quotes. Returns null if a quote is left open. */
 function split(line) {
   const words = [];
   const pattern = /"((?:[^"\\]|\\.)*)"(?=\s|$)|'([^']*)'(?=\s|$)|([^\s"']\S*)|(\S)/g;
@@ -104,23 +104,23 @@ function split(line) {
 
 const UNITS = { us: 1, ms: 1e3, s: 1e6, min: 6e7, h: 3.6e9, d: 8.64e10, w: 6.048e11 };
 
-/** A length of time, such as 200ms or 1.5s; seconds without a unit. Undefined if it is none. */
+/** Returns the microseconds of a duration such as 200ms or 1.5s, or of seconds without a unit; undefined for other texts. */
 function duration(text) {
   const [, number, unit] = /^(\d+(?:\.\d+)?)(us|ms|s|min|h|d|w)?$/i.exec(text.trim()) ?? [];
   return number === undefined ? undefined : Math.round(Number(number) * UNITS[unit?.toLowerCase() ?? "s"]);
 }
 
-/** Unix microseconds of a moment as logs have it: ISO 8601, or seconds since 1970. Undefined if it is none. */
+/** Returns the Unix microseconds of a time in a log, in ISO 8601 or in seconds since 1970; undefined for other texts. */
 function moment(text) {
   if (/^\d{9,}(\.\d+)?$/.test(text)) return Math.round(Number(text) * 1e6);
   const ms = /^\d{4}-\d\d-\d\dT/.test(text) ? Date.parse(text) : NaN;
   return Number.isNaN(ms) ? undefined : ms * 1e3;
 }
 
-/** The most calls of one replay. */
-const MOST_CALLS = 20_000;
+/** The maximum number of calls in one replay. */
+const MAX_CALLS = 20_000;
 
-/** Calls of a pasted list: how long after the beginning, and which command, if one is named. Throws what is wrong. */
+/** Parses a list of times and commands. Returns for each call how long after the first it is made, and its command, if any. */
 function parseTimes(text) {
   const calls = [];
   for (const [number, line] of text.split("\n").entries()) {
@@ -138,12 +138,12 @@ function parseTimes(text) {
     calls.push(...times.map((time) => ({ ...time, command: rest || undefined })));
   }
   if (calls.length === 0) throw new Error("There is no time in the list.");
-  if (calls.length > MOST_CALLS) throw new Error(`${calls.length} calls are more than ${MOST_CALLS}.`);
+  if (calls.length > MAX_CALLS) throw new Error(`${calls.length} calls are more than ${MAX_CALLS}.`);
   const first = calls.reduce((least, { date = Infinity }) => Math.min(least, date), Infinity);
   return calls.map(({ date, after, command }) => ({ after: date === undefined ? after : date - first, command }));
 }
 
-/** A length of time for people, to the millisecond. */
+/** Returns a duration as text, to the millisecond. */
 function shown(us) {
   const ms = Math.round(us / 1e3);
   const [s, min, h, d] = [ms / 1e3, ms / 6e4, ms / 3.6e6, ms / 8.64e7];
@@ -160,11 +160,11 @@ function shown(us) {
 const TAKES = new Set(["RL.THROTTLE", "RL.WINDOW", "RL.ACQUIRE", "RL.ALL", "CL.THROTTLE"]);
 const LOOKS = new Set(["RL.THROTTLE_RO", "RL.WINDOW_RO", "RL.ACQUIRE_RO", "RL.ALL_RO"]);
 const WITH_VALUE = new Set(["LEAVE", "BLOCK", "AHEAD", "BAN", "LEASE", "ID", "BUCKETS", "FROM", "TZ"]);
-/** Options that say what a window is. */
-const OF_WINDOW = new Set(["BUCKETS", "FIXED", "FROM", "TZ"]);
+/** The options that belong to the window. */
+const WINDOW_OPTIONS = new Set(["BUCKETS", "FIXED", "FROM", "TZ"]);
 const CLAUSES = new Set(["THROTTLE", "WINDOW", "ACQUIRE"]);
 
-/** The options among words: each with its value, or null where that is missing. */
+/** Returns the options among words, each with its value, or null if the value is missing. */
 function optionsOf(words) {
   const options = new Map();
   for (let at = 0; at < words.length; at += 1) {
@@ -176,21 +176,21 @@ function optionsOf(words) {
   return options;
 }
 
-/** How many words behind the key a limit takes. */
+/** Returns the number of words of a limit, which follows the key. */
 const limitLength = (command, first) => (first?.startsWith("@") ? 1 : command.includes("THROTTLE") ? 3 : 2);
 
-/** The call that looks what remains of a limit: words of the command without the key, the limit first. */
+/** Returns the read-only command that shows what remains of a limit. `words` are those after the key. */
 function lookWords(command, key, words) {
   const length = limitLength(command, words[0]);
   if (words.length < length) return undefined;
   const look = [`RL.${command}_RO`, key, ...words.slice(0, length)];
   for (const [name, value] of optionsOf(words.slice(length))) {
-    if (OF_WINDOW.has(name)) look.push(name, ...(typeof value === "string" ? [value] : []));
+    if (WINDOW_OPTIONS.has(name)) look.push(name, ...(typeof value === "string" ? [value] : []));
   }
   return [...look, "MS"];
 }
 
-/** What a call asks: its keys, whether it takes, the limits that are looked at, and whether it says MS. */
+/** Returns what a command is about: its keys, whether it takes, how to look at its limits, and whether it has MS. */
 function aboutCall(words) {
   const command = words[0].toUpperCase();
   const about = { command, keys: [], looks: [], takes: TAKES.has(command), isMs: false, addMs: false };
@@ -229,16 +229,16 @@ function aboutCall(words) {
 
 // ---- A session: a server, its clock, the calls ----
 
-/** A key whose calls are drawn. */
+/** A key with its calls, as drawn on the time line. */
 class Lane {
   constructor(key) {
     this.key = key;
-    /** The commands that were called on it, as they were typed. */
+    /** The commands on the key, as they were typed. */
     this.commands = new Set();
     this.calls = [];
-    /** The words of the call that looks what remains. */
+    /** The command that shows what remains. */
     this.look = undefined;
-    /** What remained and when: [time, remaining, limit]. */
+    /** What remained at which time: [time, remaining, limit]. */
     this.samples = [];
   }
 
@@ -247,7 +247,7 @@ class Lane {
     const same = (one) => one !== undefined && one[1] === remaining && one[2] === limit;
     if (same(samples.at(-1)) && same(samples.at(-2))) samples.pop();
     samples.push([at, remaining, limit]);
-    // Half of them are enough for a drawing.
+    // Half of them are enough to draw.
     if (samples.length > 8_000) this.samples = samples.filter((_, index) => index % 2 === 0);
   }
 }
@@ -259,7 +259,7 @@ class Session {
     this.nowUs = startUs;
     this.calls = [];
     this.lanes = new Map();
-    /** Calls that will be made, in the order of their times. */
+    /** The calls to make later, by time. */
     this.planned = [];
     this.waiting = new Map();
     for (const [name, value] of settings) {
@@ -268,15 +268,15 @@ class Session {
     }
   }
 
-  /** Plans calls at times. */
+  /** Adds calls to make later. */
   plan(calls) {
     this.planned = [...this.planned, ...calls].sort((one, other) => one.at - other.at);
   }
 
-  /** Lets the clock go on to a time, with all that happens until then. */
+  /** Advances the clock, with everything that happens until then. */
   advance(untilUs) {
     const gap = Math.max(1_000, (untilUs - this.nowUs) / 400);
-    // What is due at once is done at once; this bounds what should not be due again.
+    // Ends the loop if the engine says that something is due, but nothing happens.
     let idle = 0;
     for (;;) {
       const dueUs = idle < 3 ? this.engine.nextUs() : Infinity;
@@ -297,7 +297,7 @@ class Session {
     this.#sample(this.nowUs);
   }
 
-  /** The end of what is planned, and of what waits, as far as that is known. */
+  /** Returns the time of the last planned call. */
   endUs() {
     return this.planned.at(-1)?.at ?? this.nowUs;
   }
@@ -306,7 +306,7 @@ class Session {
   make(words, text) {
     const about = aboutCall(words);
     const call = { number: this.calls.length + 1, at: this.nowUs, endsAt: this.nowUs, text, words, about };
-    // Drawings need milliseconds. Errors change nothing, so what was typed may be called then.
+    // The drawing needs milliseconds. An error changes nothing, so the command can be tried again as it was typed.
     let reply = about.addMs ? this.engine.call([...words, "MS"], this.nowUs) : undefined;
     if (reply === undefined || reply instanceof ReplyError) {
       reply = this.engine.call(words, this.nowUs);
@@ -328,7 +328,7 @@ class Session {
     return call;
   }
 
-  /** Puts a call that takes on the lanes of its keys. */
+  /** Adds a call that takes to the lanes of its keys. */
   #enter(call) {
     const { about } = call;
     if (!about.takes) return;
@@ -371,7 +371,7 @@ class Session {
     for (const lane of this.lanes.values()) this.#sampleLane(lane, at, false);
   }
 
-  /** Notes what remains of a lane's limit; on a key that has just been used for the first time, what was there before. */
+  /** Records what remains of a limit; `before` its first call, that is the whole limit. */
   #sampleLane(lane, at, before) {
     const reply = lane.look && this.engine.call(lane.look, at);
     if (!Array.isArray(reply)) return;
@@ -382,29 +382,29 @@ class Session {
 // ---- Replies by name ----
 
 const MEANINGS = {
-  limit: "the most that can be had at once",
-  remaining: "what could still be had then, after this call",
+  limit: "the largest quantity that is available at once",
+  remaining: "the quantity that is left after this call",
   reset_after: "until the bucket is full or the window is empty",
-  granted: "how much was taken",
-  reservations: "how many reservations with a running lease the key holds",
+  granted: "the quantity that was taken",
+  reservations: "the number of reservations in the key whose lease has not ended",
   clause: "the clause that decides",
   kind: "a bucket (RL.THROTTLE), or a window with events and reservations",
   full_in: "until the bucket is full",
-  debt: "what FORCE or AHEAD left, as it was last written",
-  events: "how much is counted in the key",
-  denied: "how much of that is denied calls (COUNTDENIED)",
-  entries: "in how many entries that lies",
+  debt: "the debt of FORCE or AHEAD, as it was last written",
+  events: "the quantity that is counted in the key",
+  denied: "the part of it that denied calls counted (COUNTDENIED)",
+  entries: "the number of entries that store it",
   oldest: "the age of the oldest event",
   newest: "the age of the newest event",
-  held: "how much live reservations hold",
+  held: "the quantity that is reserved",
   ban: "until the ban ends",
-  waiting: "how many calls wait in the key's line",
+  waiting: "the number of calls that wait in the key's line",
   ttl: "until the key expires",
 };
 
-const LIMITED = ["allowed", "denied", "denied only because others hold what they may give back"];
+const LIMITED = ["allowed", "denied", "denied because others hold the capacity, and may give it back"];
 
-/** The elements of a reply: name, value, meaning. */
+/** Returns the elements of a reply, each with its name, value and meaning. */
 function elementsOf({ about, words, reply }) {
   if (reply instanceof ReplyError) return [["error", reply.text, ""]];
   if (!(about.takes || LOOKS.has(about.command)) || !Array.isArray(reply)) return otherElements(words, reply);
@@ -413,7 +413,7 @@ function elementsOf({ about, words, reply }) {
 
 function elementsOfTake(reply, about) {
   const unit = about.isMs ? "ms" : "s";
-  // The engine was asked for milliseconds, rounded up; seconds are these, rounded up.
+  // The engine was asked for milliseconds. The server rounds seconds up.
   const time = (value) => (value < 0 || about.isMs || !about.inMs ? value : Math.ceil(value / 1000));
   const [limited, limit, remaining, retry, reset, ...more] = reply;
   const never = limited === 0 ? "allowed" : "it can never be allowed";
@@ -421,11 +421,7 @@ function elementsOfTake(reply, about) {
     ["limited", limited, LIMITED[limited]],
     ["limit", limit, MEANINGS.limit],
     ["remaining", remaining, MEANINGS.remaining],
-    [
-      "retry_after",
-      time(retry),
-      retry < 0 ? never : `${unit} until the same call is allowed, if nobody else takes anything`,
-    ],
+    ["retry_after", time(retry), retry < 0 ? never : `${unit} until this call is allowed, if no others take anything`],
     ["reset_after", time(reset), `${unit} ${MEANINGS.reset_after}`],
   ];
   if (about.command.startsWith("RL.ALL") && Array.isArray(more[1])) {
@@ -451,7 +447,7 @@ function elementsOfTake(reply, about) {
   return rows;
 }
 
-/** Replies of commands that do not ask a limit. */
+/** The same for commands that do not ask a limit. */
 function otherElements(words, reply) {
   const command = words[0].toUpperCase();
   const text = (value) => {
@@ -494,7 +490,7 @@ function infoRows(reply) {
 
 const byId = (id) => document.getElementById(id);
 
-/** An element with properties and children. */
+/** Creates an element with properties and children. */
 function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -547,8 +543,8 @@ const EXAMPLES = [
   ],
 ];
 
-/** The most lines of the log. */
-const MOST_LINES = 300;
+/** The maximum number of lines of the log. */
+const MAX_LINES = 300;
 
 class Page {
   #module;
@@ -558,14 +554,14 @@ class Page {
   #stopAtUs = Infinity;
   #isDrawing = false;
   #logged = 0;
-  /** The key that Why explains. */
+  /** The key that the section Why explains. */
   #key;
 
   constructor(module) {
     this.#module = module;
     this.#wire();
     this.#guarded(() => this.#begin());
-    // What the address says may be wrong.
+    // The settings in the address may be wrong.
     this.#session ??= new Session(module, Date.now() * 1000, []);
     this.#understand();
     this.#refresh();
@@ -595,7 +591,7 @@ class Page {
     return settings;
   }
 
-  /** The calls that are typed: words and text of each line. Throws what is wrong. */
+  /** Returns the words and the text of each line that is typed. */
   #typed(text = byId("command").value) {
     const lines = text
       .split("\n")
@@ -609,7 +605,7 @@ class Page {
     });
   }
 
-  /** Says how what is typed is understood. */
+  /** Shows what the typed commands would do on a new key, or their error. */
   #understand() {
     const said = byId("understood");
     const command = byId("command");
@@ -618,7 +614,7 @@ class Page {
     let right = "";
     try {
       const calls = this.#typed();
-      // On a server of its own, so that nothing is taken.
+      // They run on another server in memory, so that nothing is taken.
       const scratch = new Session(this.#module, this.#session.nowUs, this.#settings());
       for (const { words, text } of calls) {
         const reply = scratch.make(words, text).reply;
@@ -683,7 +679,7 @@ class Page {
     for (const id of ["command", "every", "count", "times"]) on(id, "change", () => this.#remember());
   }
 
-  /** Says what went wrong, where a person can see it. */
+  /** Runs an action, and shows its error on the page. */
   #guarded(what) {
     try {
       what();
@@ -713,7 +709,7 @@ class Page {
     this.#refresh();
   }
 
-  /** The calls that are to be replayed. */
+  /** Returns the calls to replay. */
   #planned() {
     const { nowUs } = this.#session;
     const typed = () => this.#typed();
@@ -725,8 +721,8 @@ class Page {
     const every = duration(byId("every").value);
     const count = Number(byId("count").value);
     if (every === undefined) throw new Error("Calls come every so often: a time such as 200ms.");
-    if (!(Number.isInteger(count) && count >= 1 && count <= MOST_CALLS)) {
-      throw new Error(`The number of calls is from 1 to ${MOST_CALLS}.`);
+    if (!(Number.isInteger(count) && count >= 1 && count <= MAX_CALLS)) {
+      throw new Error(`The number of calls is from 1 to ${MAX_CALLS}.`);
     }
     const calls = typed();
     return Array.from({ length: count }, (_, at) => calls.map((call) => ({ ...call, at: nowUs + at * every }))).flat();
@@ -744,8 +740,8 @@ class Page {
       this.#play(true);
     } else {
       session.advance(session.endUs());
-      // Those who wait in line are told as well, if that is soon enough.
-      for (let turns = 0; session.waiting.size > 0 && turns < MOST_CALLS; turns += 1) {
+      // Also waits for the calls in line, up to an hour.
+      for (let turns = 0; session.waiting.size > 0 && turns < MAX_CALLS; turns += 1) {
         const dueUs = session.engine.nextUs();
         if (dueUs > session.nowUs + UNITS.h) break;
         session.advance(dueUs);
@@ -769,7 +765,7 @@ class Page {
     let last = performance.now();
     const turn = (time) => {
       const session = this.#session;
-      // A page that was hidden goes on where it was.
+      // A page that was hidden continues where it was.
       const passedUs = Math.min(Math.max(0, time - last), 250) * 1000 * Number(byId("speed").value);
       last = time;
       const before = session.calls.length;
@@ -786,7 +782,7 @@ class Page {
     this.#playing = requestAnimationFrame(turn);
   }
 
-  /** A new server, by the settings that are typed. */
+  /** Starts a new server with the typed settings. */
   #begin() {
     try {
       this.#session = new Session(this.#module, this.#startUs(), this.#settings());
@@ -804,20 +800,20 @@ class Page {
     this.#key = undefined;
     this.#logged = 0;
     byId("log").tBodies[0].replaceChildren();
-    this.#say("No key is there, and no call was made.");
+    this.#say("There are no keys and no calls.");
     this.#understand();
     this.#remember();
     this.#refresh();
   }
 
-  /** Shows the reply to a call. Why explains its key, unless one of these calls is about the key that it explains already. */
+  /** Shows the reply to a call, and explains its key, unless one of `calls` is about the key that is explained already. */
   #choose(call, calls = [call]) {
     this.#chosen = call;
     const keys = call?.about.keys.filter((key) => this.#session.lanes.has(key)) ?? [];
     if (keys.length > 0 && !calls.some(({ about }) => about.keys.includes(this.#key))) this.#key = keys[0];
   }
 
-  /** Keeps what is typed in the address. */
+  /** Stores what is typed in the address. */
   #remember() {
     const kept = new URLSearchParams();
     for (const id of ["command", "every", "count", "times", "timezone", "policies"]) {
@@ -849,14 +845,14 @@ class Page {
   #log() {
     const body = byId("log").tBodies[0];
     const { calls } = this.#session;
-    // Lines whose call waited are written anew.
+    // Writes the lines again whose calls waited.
     for (const row of [...body.querySelectorAll("tr.waits")]) {
       const call = calls[Number(row.dataset.call) - 1];
       if (call?.verdict !== "waiting") row.replaceWith(this.#line(call));
     }
-    for (const call of calls.slice(Math.max(this.#logged, calls.length - MOST_LINES))) body.prepend(this.#line(call));
+    for (const call of calls.slice(Math.max(this.#logged, calls.length - MAX_LINES))) body.prepend(this.#line(call));
     this.#logged = calls.length;
-    while (body.rows.length > MOST_LINES) body.lastElementChild.remove();
+    while (body.rows.length > MAX_LINES) body.lastElementChild.remove();
     for (const row of body.rows) row.classList.toggle("picked", Number(row.dataset.call) === this.#chosen?.number);
   }
 
@@ -885,7 +881,7 @@ class Page {
   #reply() {
     const call = this.#chosen;
     if (call === undefined || call.verdict === "waiting") {
-      const text = call === undefined ? "What the chosen call was told, by name." : "The call waits in line.";
+      const text = call === undefined ? "The elements of the reply to the chosen call." : "The call waits in line.";
       byId("reply").replaceChildren(element("p", { className: "empty" }, text));
       return;
     }
@@ -893,7 +889,7 @@ class Page {
     byId("reply").replaceChildren(table(caption, elementsOf(call)));
   }
 
-  /** The keys that can be asked about: those that were called. */
+  /** Lists the keys that were called. */
   #keys() {
     const select = byId("key");
     const keys = [...this.#session.lanes.keys()];
@@ -908,9 +904,7 @@ class Page {
     const key = byId("key").value;
     const lane = this.#session.lanes.get(key);
     if (lane === undefined) {
-      byId("why").replaceChildren(
-        element("p", { className: "empty" }, "What lies under the key now, as RL.INFO tells it."),
-      );
+      byId("why").replaceChildren(element("p", { className: "empty" }, "What the key holds now, from RL.INFO."));
       return;
     }
     const { engine, nowUs } = this.#session;
@@ -918,13 +912,13 @@ class Page {
     const look = lane.look && engine.call(lane.look, nowUs);
     if (Array.isArray(look)) {
       const [limited, limit, remaining, retry] = look;
-      const wait = retry < 0 ? "never, as it asks for more than there can be" : `in ${shown(retry * 1000)}`;
+      const wait = retry < 0 ? "never, as it exceeds the limit" : `in ${shown(retry * 1000)}`;
       const would = limited === 0 ? `admitted: ${remaining} of ${limit} remain` : `denied, and admitted ${wait}`;
       children.push(element("p", {}, `A call of one would be ${would}.`));
     }
     const info = engine.call(["RL.INFO", key], nowUs);
     if (info instanceof ReplyError || info.length === 0) {
-      children.push(element("p", { className: "empty" }, info.text ?? "The key holds nothing."));
+      children.push(element("p", { className: "empty" }, info.text ?? "The key does not exist."));
     } else {
       const caption = element("code", {}, `RL.INFO ${key}`);
       children.push(table(caption, infoRows(info)));
@@ -932,7 +926,7 @@ class Page {
     const held = engine.call(["RL.HELD", key], nowUs);
     if (Array.isArray(held) && held.length > 0)
       children.push(element("h3", {}, "Reservations"), this.#heldTable(key, held));
-    // Buttons must stay while they are pressed: only what has changed is written.
+    // Writes only what has changed, so that a button stays while it is pressed.
     const made = element("div", {}, ...children);
     if (byId("why").firstElementChild?.isEqualNode(made)) return;
     const focus = byId("why").contains(document.activeElement)
@@ -1037,7 +1031,7 @@ class Page {
     const group = drawn("g", {});
     const said = width > 700 ? numbers(lane.calls.map(({ call }) => call)) : "";
     const others = lane.commands.size > 1 ? ` and ${lane.commands.size - 1} more` : "";
-    // Letters are about so wide.
+    // The widths of a letter, roughly.
     const room = Math.floor((width - 60 - 8 * lane.key.length - 7 * said.length) / 7.8);
     const command = [...lane.commands].at(-1) + others;
     const label = drawn("text", { x: LEFT, y: top + 14 });
@@ -1081,7 +1075,7 @@ class Page {
         paths.dot += `M${from} ${base - 22}h0`;
       } else {
         if (waits) paths.late += `M${from} ${base}L${to.toFixed(1)} ${base - 10}`;
-        // In a call of several limits those that alone would allow it are not the reason.
+        // In a call with several limits, those that allow it alone are not the reason.
         const answer = call.about.command === "RL.ALL" ? call.reply[6][at] : call.reply;
         if (answer[0] !== 0) paths.denied += cross(to, base - 10);
         else paths.planned += `M${from} ${base}v-8`;
@@ -1134,11 +1128,11 @@ function verdictOf(call) {
   return isTake && hasWaited(call) ? `${verdict} after ${shown(endsAt - at)}` : verdict;
 }
 
-/** What became of a call, as a sentence. */
+/** Describes the outcome of a call in a sentence. */
 function sentence(call) {
   const { about, reply } = call;
   if (reply instanceof ReplyError) return reply.text;
-  if (call.verdict === "waiting") return "It waits in line: let the clock go on.";
+  if (call.verdict === "waiting") return "It waits in line. Advance the clock.";
   if (!about.takes) return "Answered.";
   if (call.verdict === "admitted")
     return `Admitted${hasWaited(call) ? `, to go on in ${shown(call.endsAt - call.at)}` : ""}; ${reply[2]} of ${reply[1]} remain.`;
@@ -1147,7 +1141,7 @@ function sentence(call) {
     : `Denied; allowed in ${shown(reply[3] * (about.inMs ? 1e3 : 1e6))}.`;
 }
 
-/** The most that went on within a span, of times in their order. */
+/** Returns the largest number of times within a span. The times are sorted. */
 function mostWithin(times, span) {
   let most = 0;
   for (let first = 0, last = 0; last < times.length; last += 1) {
@@ -1157,23 +1151,23 @@ function mostWithin(times, span) {
   return most;
 }
 
-/** What became of calls, with how many there were. */
+/** Describes the outcomes of calls, with their number. */
 function counted(calls) {
   const takes = calls.filter(({ about, verdict }) => about.takes && verdict !== "error").length;
   return `${takes} ${takes === 1 ? "call" : "calls"}: ${numbers(calls)}.`;
 }
 
-/** What became of calls, in numbers. */
+/** Counts the outcomes of calls. */
 function numbers(calls) {
   const takes = calls.filter(({ about, verdict }) => about.takes && verdict !== "error");
-  const of = (verdict) => takes.filter((call) => call.verdict === verdict);
-  const admitted = of("admitted");
+  const countOf = (verdict) => takes.filter((call) => call.verdict === verdict).length;
+  const admitted = takes.filter(({ verdict }) => verdict === "admitted");
   const later = admitted.filter(hasWaited).length;
   const parts = [
     `${admitted.length} admitted${later > 0 ? ` (${later} after a wait)` : ""}`,
-    `${of("denied").length} denied`,
+    `${countOf("denied")} denied`,
   ];
-  if (of("waiting").length > 0) parts.push(`${of("waiting").length} waiting`);
+  if (countOf("waiting") > 0) parts.push(`${countOf("waiting")} waiting`);
   const failed = calls.filter(({ verdict }) => verdict === "error").length;
   if (failed > 0) parts.push(`${failed} errors`);
   const periods = new Set(takes.map(({ about }) => about.period));
@@ -1197,27 +1191,7 @@ function recall() {
   if (kept.get("plan") === "times") byId("at-times").checked = true;
 }
 
-function followTheme() {
-  const select = byId("theme");
-  try {
-    select.value = localStorage.getItem("theme") ?? "";
-  } catch {
-    // Where nothing may be kept, the system's theme is used.
-  }
-  const apply = () => (document.documentElement.dataset.theme = select.value);
-  select.addEventListener("change", () => {
-    apply();
-    try {
-      localStorage.setItem("theme", select.value);
-    } catch {
-      // It holds until the page is left.
-    }
-  });
-  apply();
-}
-
 async function begin() {
-  followTheme();
   recall();
   try {
     const module = await loadEngine();
