@@ -29,13 +29,8 @@ fn redis_py_and_its_asyncio_run_every_command_and_wait() {
 }
 
 #[test]
-fn node_redis_runs_every_command_and_waits() {
-    Language::Node.script("tests/clients/node_redis.mjs").iter_mut().for_each(pass);
-}
-
-#[test]
-fn ioredis_runs_every_command_and_waits() {
-    Language::Node.script("tests/clients/ioredis.mjs").iter_mut().for_each(pass);
+fn node_redis_and_ioredis_run_every_command_and_wait() {
+    Language::Node.script("tests/clients/node.mjs").iter_mut().for_each(pass);
 }
 
 #[test]

@@ -1,7 +1,9 @@
-// What the scripts of both Node clients share: the cases, the ways to send them and the ways to wait.
+// Runs every case and every way to wait with node-redis and ioredis: node.mjs PORT_WITH_HELD_CLOCK PORT
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
+import { Redis } from "ioredis";
+import { createClient } from "redis";
 
 const CASES = JSON.parse(readFileSync(new URL("cases.json", import.meta.url), "utf8"));
 const SCRIPT = "return redis.pcall(ARGV[1], KEYS[1], unpack(ARGV, 2))";
@@ -18,8 +20,38 @@ function check(mode, replies) {
   });
 }
 
-/** `client`: call(words), transaction(list of words), close(). Both answer errors as values. */
-export async function everyCase(client, protocol) {
+/** Connects each client, whose calls return errors as values. */
+const CLIENTS = {
+  "node-redis": async (port, RESP) => {
+    const client = createClient({ url: `redis://127.0.0.1:${port}`, RESP });
+    client.on("error", () => {});
+    await client.connect();
+    return {
+      call: (words) => client.sendCommand(words).catch((error) => error),
+      transaction: async (calls) => {
+        const multi = client.multi();
+        for (const words of calls) multi.addCommand(words);
+        return await multi.exec().catch((error) => error.replies);
+      },
+      close: () => client.destroy(),
+    };
+  },
+  ioredis: async (port, protocol) => {
+    const client = new Redis(port, "127.0.0.1", { protocol });
+    client.on("error", () => {});
+    return {
+      call: ([name, ...rest]) => client.call(name, ...rest).catch((error) => error),
+      transaction: async (calls) => {
+        const multi = client.multi();
+        for (const [name, ...rest] of calls) multi.call(name, ...rest);
+        return (await multi.exec()).map(([error, reply]) => error ?? reply);
+      },
+      close: () => client.disconnect(),
+    };
+  },
+};
+
+async function everyCase(client, protocol) {
   const calls = CASES.map(([call]) => call.split(" "));
   const modes = {
     plain: async () => {
@@ -36,11 +68,10 @@ export async function everyCase(client, protocol) {
     await client.call(["FLUSHALL"]);
     check(`RESP${protocol} ${mode}`, await run());
   }
-  return CASES.length;
 }
 
 /** A call that waits holds up all later calls on its connection, so each waits on one of its own. */
-export async function waiting(connect) {
+async function waiting(connect) {
   const r = await connect();
   const own = await connect();
   const call = (line) => r.call(line.split(" "));
@@ -80,4 +111,15 @@ export async function waiting(connect) {
   assert.equal(await call("RL.RELEASE job second"), 1);
   assert.deepEqual(await call("RL.HELD job"), []);
   r.close();
+}
+
+const [held, port] = process.argv.slice(2);
+for (const [name, connect] of Object.entries(CLIENTS)) {
+  for (const protocol of [2, 3]) {
+    const client = await connect(held, protocol);
+    await everyCase(client, protocol);
+    client.close();
+    await waiting(() => connect(port, protocol));
+  }
+  console.log(`${CASES.length} cases with ${name}`);
 }
