@@ -100,8 +100,8 @@ impl Builder {
     /// # let servers = Servers::open("redis://127.0.0.1:1/")?;
     /// # let here = Unreachable::Limiter(MemoryLimiter::new().into());
     /// let (sender, mut errors) = tokio::sync::mpsc::unbounded_channel();
-    /// let told = move |error: &Error| drop(sender.send(error.clone()));
-    /// let limiter = Limiter::builder(servers).unreachable(here).on_unsettled(told).build()?;
+    /// let report = move |error: &Error| drop(sender.send(error.clone()));
+    /// let limiter = Limiter::builder(servers).unreachable(here).on_unsettled(report).build()?;
     /// let (window, lease) = (Window::per("100/min")?, Duration::from_millis(1));
     /// let mut reservation = limiter.acquire("tokens", &window).lease(lease).renewed(false).await?;
     /// reservation.set(17)?;
