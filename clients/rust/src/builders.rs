@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::calls::{self, CallKind, LimitCall, Request};
+use crate::calls::{self, CallKind, LimitCall};
 use crate::clause::{Clause, Groups};
 use crate::core::Outcome;
 use crate::limit::{Limit, Rate, Reserve, Take, Window};
@@ -204,7 +204,43 @@ impl<L: Reserve> IntoFuture for AcquireCall<'_, L> {
 pub(crate) enum AllKind {
     Take,
     Look,
+    Reserve,
     Charge,
+}
+
+/// Asks several limits. Returns the reply, the limits, and the limiter that decided if it was not this one.
+async fn ask_all(
+    limiter: Limiter,
+    clauses: Vec<Clause>,
+    kind: AllKind,
+) -> Result<(AllReply, Arc<Groups>, Option<Limiter>), Error> {
+    let groups = Arc::new(Groups::new(clauses, kind == AllKind::Reserve)?);
+    let request = match (kind, groups.reserving()) {
+        (AllKind::Charge, _) => {
+            groups.check_plain()?;
+            calls::charge(&groups)
+        }
+        (AllKind::Take, Some(clause)) => {
+            return Err(Error::must_be_acquired(clause.shown_name()));
+        }
+        (AllKind::Reserve, None) => return Err(Error::reserves_nothing()),
+        _ => calls::all(&groups, kind != AllKind::Look),
+    };
+    match limiter.core().send(request).await? {
+        Outcome::Replies(values, by) => {
+            let mut reply = match kind {
+                AllKind::Charge => calls::read_charge(&values, &groups)?,
+                _ => AllReply::read(values.first().unwrap_or(&Value::Nil))?,
+            };
+            groups.add_names(&mut reply, kind != AllKind::Look);
+            reply.reply.reachable = by.is_none();
+            Ok((reply, groups, by))
+        }
+        // What was used already is not denied.
+        Outcome::Unreached(allow) => {
+            Ok((AllReply::unreached(allow || kind == AllKind::Charge), groups, None))
+        }
+    }
 }
 
 /// A call of [`Limiter::all`], which is sent when it is awaited.
@@ -235,58 +271,15 @@ impl AllCall<'_> {
         self.kind = AllKind::Charge;
         self
     }
-
-    fn request(&self, groups: &Arc<Groups>) -> Result<Request, Error> {
-        if self.kind == AllKind::Charge {
-            groups.check_plain()?;
-            return Ok(calls::charge(groups));
-        }
-        let takes = self.kind == AllKind::Take;
-        match groups.reserving().filter(|_| takes) {
-            Some(clause) => Err(Error::must_be_acquired(clause.shown_name())),
-            None => Ok(calls::all(groups, takes)),
-        }
-    }
-}
-
-/// Reads the answer of several limits.
-fn read_all(
-    groups: &Groups,
-    outcome: Outcome,
-    kind: AllKind,
-) -> Result<(AllReply, Option<Limiter>), Error> {
-    match outcome {
-        Outcome::Replies(values, by) => {
-            let mut reply = match kind {
-                AllKind::Charge => calls::read_charge(&values, groups)?,
-                AllKind::Take | AllKind::Look => {
-                    let mut reply = AllReply::read(values.first().unwrap_or(&Value::Nil))?;
-                    groups.add_names(&mut reply, kind == AllKind::Take);
-                    reply
-                }
-            };
-            reply.reply.reachable = by.is_none();
-            Ok((reply, by))
-        }
-        // What was used already is not denied.
-        Outcome::Unreached(allow) => {
-            Ok((AllReply::unreached(allow || kind == AllKind::Charge), None))
-        }
-    }
 }
 
 impl IntoFuture for AllCall<'_> {
     type Output = Result<AllReply, Error>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
-    fn into_future(mut self) -> Self::IntoFuture {
-        let groups = Groups::new(std::mem::take(&mut self.clauses), false).map(Arc::new);
-        let request = groups.and_then(|groups| Ok((self.request(&groups)?, groups)));
-        let (core, kind) = (Arc::clone(self.limiter.core()), self.kind);
-        Box::pin(async move {
-            let (request, groups) = request?;
-            read_all(&groups, core.send(request).await?, kind).map(|(reply, _)| reply)
-        })
+    fn into_future(self) -> Self::IntoFuture {
+        let asking = ask_all(self.limiter.clone(), self.clauses, self.kind);
+        Box::pin(async move { Ok(asking.await?.0) })
     }
 }
 
@@ -308,13 +301,11 @@ impl IntoFuture for AcquireAllCall<'_> {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let groups = Groups::new(self.clauses, true).map(Arc::new);
-        let (limiter, is_renewed) = (self.limiter.clone(), self.is_renewed);
+        let AcquireAllCall { limiter, clauses, is_renewed } = self;
+        let limiter = limiter.clone();
         Box::pin(async move {
-            let groups = groups?;
-            groups.reserving().ok_or_else(Error::reserves_nothing)?;
-            let outcome = limiter.core().send(calls::all(&groups, true)).await?;
-            let (reply, by) = read_all(&groups, outcome, AllKind::Take)?;
+            let asking = ask_all(limiter.clone(), clauses, AllKind::Reserve);
+            let (reply, groups, by) = asking.await?;
             Reservation::new(limiter, by, Limits::several(&groups), reply, is_renewed)
         })
     }

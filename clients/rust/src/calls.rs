@@ -270,7 +270,7 @@ pub(crate) fn charge(groups: &Groups) -> Request {
     }
 }
 
-/// Reads the replies to [`charge`].
+/// Reads the replies to [`charge`], which have no names.
 pub(crate) fn read_charge(values: &[Value], groups: &Groups) -> Result<AllReply, Error> {
     let names = groups.clauses().map(|clause| clause.shown_name());
     without_errors(names.zip(values))?;
@@ -283,9 +283,7 @@ pub(crate) fn read_charge(values: &[Value], groups: &Groups) -> Result<AllReply,
         groups.clauses().zip(&answers).map(left).enumerate().min_by_key(|(_, left)| *left);
     let at = deciding.map_or(0, |(at, _)| at);
     let reply = answers.get(at).cloned().unwrap_or_else(|| Reply::unreached(true));
-    let mut reply = AllReply::new(reply, at.saturating_add(1), answers);
-    groups.add_names(&mut reply, true);
-    Ok(reply)
+    Ok(AllReply::new(reply, at.saturating_add(1), answers))
 }
 
 /// Returns the first error reply among the answers, if there is one. Its text names the limits of all of them.
