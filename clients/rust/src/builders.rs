@@ -14,7 +14,7 @@ use crate::core::Outcome;
 use crate::limit::{Limit, Rate, Reserve, Take, Window};
 use crate::options::{option_methods, Options};
 use crate::reply::Id;
-use crate::reservation::{Limits, Reservation};
+use crate::reservation::Reservation;
 use crate::transport::{BoxFuture, Value};
 use crate::{AllReply, Error, Limiter, Reply};
 
@@ -189,7 +189,7 @@ impl<L: Reserve> IntoFuture for AcquireCall<'_, L> {
     fn into_future(self) -> Self::IntoFuture {
         let AcquireCall { mut call, is_renewed, .. } = self;
         let has_id = if call.quantity == 0 { Ok(()) } else { call.options.make_id() };
-        let (limiter, limits) = (call.limiter.clone(), Limits::single(&call));
+        let (limiter, limits) = (call.limiter.clone(), Arc::new(Groups::from(&call)));
         let asking = ask(call);
         Box::pin(async move {
             has_id?;
@@ -306,7 +306,7 @@ impl IntoFuture for AcquireAllCall<'_> {
         Box::pin(async move {
             let asking = ask_all(limiter.clone(), clauses, AllKind::Reserve);
             let (reply, groups, by) = asking.await?;
-            Reservation::new(limiter, by, Limits::several(&groups), reply, is_renewed)
+            Reservation::new(limiter, by, groups, reply, is_renewed)
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::calls::{give_back, release};
+use crate::calls::{give_back, release, LimitCall};
 use crate::limit::{AnyLimit, Reserve, Take};
 use crate::options::{option_methods, Options};
 use crate::reply::Id;
@@ -170,6 +170,15 @@ impl Clause {
 /// The limits of a call, checked: a clause by itself is a group of one.
 #[derive(Clone, Debug)]
 pub(crate) struct Groups(Vec<Vec<Clause>>);
+
+impl From<&LimitCall<'_>> for Groups {
+    /// Returns the limit of a call that reserves.
+    fn from(call: &LimitCall<'_>) -> Groups {
+        let mut clause = Clause::new(call.key, call.limit.clone(), true).named();
+        clause.options.lease = call.options.lease;
+        Groups(vec![vec![clause]])
+    }
+}
 
 impl Groups {
     /// Checks the clauses. With `has_ids` each reservation gets an id, so that it can be given back if its reply is lost.

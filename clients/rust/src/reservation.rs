@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{interval_at, MissedTickBehavior};
 
-use crate::calls::{LimitCall, Request, Reserved, Settle};
+use crate::calls::{Request, Reserved, Settle};
 use crate::clause::{Clause, Groups};
 use crate::core::{Hook, Outcome};
 use crate::error::listed;
@@ -54,52 +54,27 @@ impl<N: Into<String>> FromIterator<(N, u64)> for Cost {
     }
 }
 
-/// The limits of a call that reserves.
-pub(crate) struct Limits(Vec<Clause>);
-
-impl Limits {
-    pub fn single(call: &LimitCall<'_>) -> Limits {
-        let mut clause = Clause::new(call.key, call.limit.clone(), true).named();
-        clause.options.lease = call.options.lease;
-        Limits(vec![clause])
-    }
-
-    pub fn several(groups: &Groups) -> Limits {
-        Limits(groups.clauses().cloned().collect())
-    }
-
-    /// Returns the reservations, and the shortest of their leases.
-    fn reserved(&self, reply: &AllReply) -> (Vec<Reserved>, Duration) {
-        let reserved = self.0.iter().zip(&reply.answers).filter_map(|(clause, answer)| {
-            Some(Reserved { clause: clause.clone(), id: answer.id.clone()? })
-        });
-        let reserved: Vec<_> = reserved.collect();
-        let leases = reserved.iter().map(|each| each.clause.options.lease.unwrap_or(DEFAULT_LEASE));
-        let lease = leases.min().unwrap_or(DEFAULT_LEASE);
-        (reserved, lease)
-    }
-
-    /// Returns the costs by name, or refuses a cost that is not of one of these limits.
-    fn check(&self, cost: Cost) -> Result<Vec<(String, u64)>, Error> {
-        let check = |(name, quantity): (Option<String>, u64)| {
-            let clause = match (&name, self.0.as_slice()) {
-                (None, [clause]) => Some(clause),
-                (None, _) => return Err(Error::cost_of_several()),
-                (Some(name), clauses) => clauses.iter().find(|each| each.shown_name() == name),
-            };
-            let Some(clause) = clause else {
-                let names = listed(self.0.iter().map(Clause::shown_name));
-                return Err(Error::unknown_limit(&name.unwrap_or_default(), &names));
-            };
-            let name = clause.shown_name();
-            match clause {
-                clause if !clause.reserves() => Err(Error::cost_of_counted(name)),
-                clause if clause.limit.is_semaphore() => Err(Error::cost_of_semaphore(name)),
-                _ => Ok((name.to_owned(), quantity)),
-            }
+/// Returns the costs by name, or refuses a cost that is not of one of these limits.
+fn check_cost(limits: &Groups, cost: Cost) -> Result<Vec<(String, u64)>, Error> {
+    let all: Vec<&Clause> = limits.clauses().collect();
+    let check = |(name, quantity): (Option<String>, u64)| {
+        let clause = match (&name, all.as_slice()) {
+            (None, [clause]) => Some(clause),
+            (None, _) => return Err(Error::cost_of_several()),
+            (Some(name), all) => all.iter().find(|each| each.shown_name() == name),
         };
-        cost.0.into_iter().map(check).collect()
-    }
+        let Some(clause) = clause else {
+            let names = listed(all.iter().map(|each| each.shown_name()));
+            return Err(Error::unknown_limit(&name.unwrap_or_default(), &names));
+        };
+        let name = clause.shown_name();
+        match clause {
+            clause if !clause.reserves() => Err(Error::cost_of_counted(name)),
+            clause if clause.limit.is_semaphore() => Err(Error::cost_of_semaphore(name)),
+            _ => Ok((name.to_owned(), quantity)),
+        }
+    };
+    cost.0.into_iter().map(check).collect()
 }
 
 /// A reservation of one limit or several, from [`Limiter::acquire`] or [`Limiter::acquire_all`].
@@ -123,7 +98,7 @@ impl Limits {
 #[doc = example!(end)]
 #[must_use = "what is reserved is given back when it is dropped"]
 pub struct Reservation {
-    limits: Limits,
+    limits: Arc<Groups>,
     reply: AllReply,
     costs: HashMap<String, u64>,
     held: Arc<HeldLimits>,
@@ -191,14 +166,19 @@ impl Reservation {
     pub(crate) fn new(
         limiter: Limiter,
         by: Option<Limiter>,
-        limits: Limits,
+        limits: Arc<Groups>,
         reply: AllReply,
         is_renewed: bool,
     ) -> Result<Reservation, Error> {
         if !reply.is_allowed() {
             return Err(Error::Denied(Box::new(reply)));
         }
-        let (reserved, lease) = limits.reserved(&reply);
+        let reserved = limits.clauses().zip(&reply.answers).filter_map(|(clause, answer)| {
+            Some(Reserved { clause: clause.clone(), id: answer.id.clone()? })
+        });
+        let reserved: Vec<_> = reserved.collect();
+        let leases = reserved.iter().map(|each| each.clause.options.lease.unwrap_or(DEFAULT_LEASE));
+        let lease = leases.min().unwrap_or(DEFAULT_LEASE);
         let mut reservation = Reservation {
             limits,
             reply,
@@ -288,8 +268,7 @@ impl Reservation {
     ///
     /// [`Error::InvalidArgument`] if there is no such limit, it reserves nothing, or it is a semaphore.
     pub fn set(&mut self, cost: impl Into<Cost>) -> Result<(), Error> {
-        let costs = self.limits.check(cost.into())?;
-        self.costs.extend(costs);
+        self.costs.extend(check_cost(&self.limits, cost.into())?);
         Ok(())
     }
 
