@@ -1,12 +1,12 @@
 //! CPU time of the server for a decision, and decisions a second.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::client::{Client, Result};
 use crate::peers::Scripts;
 use crate::report::{Column, Table, SET_EX};
 use crate::rounds::{interleave, medians};
-use crate::server::{cpu_us, Host, Persistence, Time, Tool};
+use crate::server::{cpu_and_rate, Host, Persistence, Time, Tool};
 use crate::workload::{Workload, PIPELINE};
 use crate::{reserve, throttle, window};
 
@@ -61,7 +61,7 @@ fn plans(scripts: &Scripts) -> Vec<PlannedRow> {
     let lua_release = reserve::lua_release(scripts, 0);
     let lua_apply = reserve::lua_apply(scripts, 0);
     held(reserve::release(0), Some(&lua_release));
-    held(reserve::apply(0), Some(&lua_apply));
+    held(reserve::apply("", 0), Some(&lua_apply));
     held(lua_release, None);
     held(lua_apply, None);
     plans
@@ -104,19 +104,14 @@ impl<'p> TimedSubject<'p> {
         let TimedSubject { workload, host, control, clients, tick_us, decisions, unexpected } =
             self;
         host.tick(*tick_us);
-        let cpu = cpu_us(control)?;
-        let started = Instant::now();
-        let mut made = 0.0;
-        while started.elapsed() < time {
-            let [all, otherwise] = exchange(workload, clients)?;
-            made += all as f64;
+        let [cpu, rate] = cpu_and_rate(control, time, || {
+            let [made, otherwise] = exchange(workload, clients)?;
+            *decisions += made as f64;
             *unexpected += otherwise as f64;
-        }
-        let took_s = started.elapsed().as_secs_f64();
-        let cpu = cpu_us(control)? - cpu;
+            Ok(made)
+        })?;
         host.tick(0);
-        *decisions += made;
-        Ok(vec![cpu / made, made / took_s / 1e3])
+        Ok(vec![cpu, rate / 1e3])
     }
 }
 

@@ -1,22 +1,21 @@
 //! Hand-overs of one slot among many waiting clients, compared with a BLPOP queue that holds one token.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::client::{Batch, BenchError, Client, Result, ServerReply};
 use crate::report::{Column, Table, SET_EX};
 use crate::rounds::{interleave, medians};
-use crate::server::{cpu_us, Host};
+use crate::server::{cpu_and_rate, Host};
 use crate::throttle;
 use crate::workload::allowed;
 
 /// The number of waiting clients.
-pub const WAITING: [usize; 3] = [2, 100, 2000];
+const WAITING: [usize; 3] = [2, 100, 2000];
 
-pub const ACQUIRE: &str = "RL.ACQUIRE BLOCK + RL.RELEASE";
-pub const BLPOP: &str = "BLPOP + RPUSH";
+const BLPOP: &str = "BLPOP + RPUSH";
 
 /// The name of a row.
-pub fn row(what: &str, waiting: usize) -> String {
+fn row(what: &str, waiting: usize) -> String {
     format!("{what}, {waiting} waiting")
 }
 
@@ -32,7 +31,7 @@ struct Handover {
 
 const HANDOVERS: [Handover; 2] = [
     Handover {
-        name: ACQUIRE,
+        name: "RL.ACQUIRE BLOCK + RL.RELEASE",
         begin: "PING",
         wait: "RL.ACQUIRE slot 1 0 LEASE 3600000 BLOCK 0",
         hand_on: |reply| allowed(reply).then(|| format!("RL.RELEASE slot {}", reply.at(5).text())),
@@ -71,33 +70,23 @@ impl Queue {
         Ok(Queue { handover, _host: host, control, clients, turn: 0 })
     }
 
-    /// Passes the token round for some time, and returns the hand-overs a second, and the server's CPU time in microseconds
-    /// for each.
+    /// Passes the token round for some time: the client whose turn it is hands on, and goes to the end of the line. Returns
+    /// the hand-overs a second, and the server's CPU time in microseconds for each.
     fn run(&mut self, time: Duration) -> Result<Vec<f64>> {
-        let cpu = cpu_us(&mut self.control)?;
-        let started = Instant::now();
-        let mut trips = 0.0;
-        while started.elapsed() < time {
-            self.hand_on()?;
-            trips += 1.0;
-        }
-        let rate = trips / started.elapsed().as_secs_f64();
-        Ok(vec![rate, (cpu_us(&mut self.control)? - cpu) / trips])
-    }
-
-    /// Lets the client whose turn it is hand on, and go to the end of the line.
-    fn hand_on(&mut self) -> Result<()> {
-        let length = self.clients.len();
-        let Some(client) = self.clients.get_mut(self.turn) else { return Ok(()) };
-        let reply = client.receive()?;
-        let hand_on = (self.handover.hand_on)(&reply)
-            .ok_or_else(|| BenchError::Refused(format!("{reply:?} to a call that waited")))?;
-        let mut batch = Batch::of(&hand_on);
-        batch.add(self.handover.wait);
-        client.send(&batch)?;
-        client.receive()?;
-        self.turn = (self.turn + 1) % length;
-        Ok(())
+        let Queue { handover, control, clients, turn, .. } = self;
+        let [cpu, rate] = cpu_and_rate(control, time, || {
+            let client = &mut clients[*turn];
+            let reply = client.receive()?;
+            let hand_on = (handover.hand_on)(&reply)
+                .ok_or_else(|| BenchError::Refused(format!("{reply:?} to a call that waited")))?;
+            let mut batch = Batch::of(&hand_on);
+            batch.add(handover.wait);
+            client.send(&batch)?;
+            client.receive()?;
+            *turn = (*turn + 1) % clients.len();
+            Ok(1)
+        })?;
+        Ok(vec![rate, cpu])
     }
 }
 
@@ -107,15 +96,12 @@ fn set_ex(time: Duration) -> Result<Vec<f64>> {
     let mut client = host.connect()?;
     let workload = throttle::set_ex();
     workload.prepare(&host, &mut client)?;
-    let cpu = cpu_us(&mut client)?;
-    let started = Instant::now();
-    let mut trips = 0.0;
-    while started.elapsed() < time {
+    let mut control = host.connect()?;
+    let [cpu, rate] = cpu_and_rate(&mut control, time, || {
         workload.run(&mut client, 1)?;
-        trips += 1.0;
-    }
-    let rate = trips / started.elapsed().as_secs_f64();
-    Ok(vec![rate, (cpu_us(&mut client)? - cpu) / trips])
+        Ok(1)
+    })?;
+    Ok(vec![rate, cpu])
 }
 
 /// Measures both at every length of the line, in turn, `rounds` times.

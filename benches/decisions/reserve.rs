@@ -32,17 +32,10 @@ const LEASE_MS: u64 = 20_000;
 pub const OTHERS: [u64; 6] = [0, 10, 100, 1_000, 10_000, 65_536 - ROOM];
 
 /// Other reservations in the rows with RL.APPLY.
-pub const APPLIED_WITH: [u64; 3] = [0, 10, 100];
-
-pub const RELEASE: &str = "RL.ACQUIRE + RL.RELEASE";
-pub const APPLY: &str = "RL.ACQUIRE + RL.APPLY";
-/// The same with options that a lease uses.
-pub const APPLY_COUNTLAPSED: &str = "RL.ACQUIRE ATMOST COUNTLAPSED + RL.APPLY";
-pub const LUA_RELEASE: &str = "semaphore Lua + ZREM";
-pub const LUA_APPLY: &str = "acquire Lua + apply Lua";
+const APPLIED_WITH: [u64; 3] = [0, 10, 100];
 
 /// The name of a row.
-pub fn row(what: &str, others: u64) -> String {
+fn row(what: &str, others: u64) -> String {
     format!("{what}, {others} others")
 }
 
@@ -66,30 +59,23 @@ fn own_id(number: u64) -> String {
 /// A place in a semaphore, taken and released.
 pub fn release(others: u64) -> Workload {
     let limit = others + ROOM;
-    Workload::new(row(RELEASE, others), move |i| format!("RL.ACQUIRE {} {limit} 0", key(i, others)))
-        .settled_by(move |i, reply| format!("RL.RELEASE {} {}", key(i, others), reply.at(5).text()))
-        .prepared_by(held_for_long(others, limit, "0"))
-        .expecting(allowed)
+    Workload::new(row("RL.ACQUIRE + RL.RELEASE", others), move |i| {
+        format!("RL.ACQUIRE {} {limit} 0", key(i, others))
+    })
+    .settled_by(move |i, reply| format!("RL.RELEASE {} {}", key(i, others), reply.at(5).text()))
+    .prepared_by(held_for_long(others, limit, "0"))
+    .expecting(allowed)
 }
 
-/// A reservation that becomes an event, in a full window that an event leaves at each call.
-pub fn apply(others: u64) -> Workload {
-    apply_with(APPLY, "", others)
-}
-
-/// The same with COUNTLAPSED.
-fn apply_countlapsed(others: u64) -> Workload {
-    apply_with(APPLY_COUNTLAPSED, " ATMOST COUNTLAPSED", others)
-}
-
-fn apply_with(name: &str, options: &'static str, others: u64) -> Workload {
+/// A reservation that becomes an event, in a full window that an event leaves at each call. The options begin with a blank.
+pub fn apply(options: &'static str, others: u64) -> Workload {
     let limit = others + EVENTS + ROOM;
     let acquire = move |i| format!("RL.ACQUIRE {} {limit} 60{options}", key(i, others));
     let settle =
         move |i, reply: &ServerReply| format!("RL.APPLY {} {}", key(i, others), reply.at(5).text());
     let pace_us = PERIOD_US as f64 / (EVENTS * KEYS) as f64;
     let filling = Workload::new("filling", acquire).settled_by(settle).paced(pace_us);
-    Workload::new(row(name, others), acquire)
+    Workload::new(row(&format!("RL.ACQUIRE{options} + RL.APPLY"), others), acquire)
         .settled_by(settle)
         .paced(pace_us)
         .led_in_by(filling, (EVENTS * KEYS) as usize)
@@ -116,7 +102,7 @@ fn now_ms(i: u64) -> u64 {
 pub fn lua_release(scripts: &Scripts, others: u64) -> Workload {
     let script = scripts.semaphore.clone();
     let limit = others + ROOM;
-    Workload::new(row(LUA_RELEASE, others), move |i| {
+    Workload::new(row("semaphore Lua + ZREM", others), move |i| {
         let (key, now, id) = (key(i, others), now_ms(i), own_id(i));
         let ends = now + LEASE_MS;
         format!("EVALSHA {script} 1 {key} {now} {limit} {ends} {id}")
@@ -133,7 +119,7 @@ pub fn lua_apply(scripts: &Scripts, others: u64) -> Workload {
     let filling = (0..EVENTS * KEYS)
         .map(move |i| format!("ZADD {}:events {} {}", key(i, others), now_ms(i), own_id(i)));
     let made = filling.chain(zset_of_others(others, ":reserved"));
-    Workload::new(row(LUA_APPLY, others), move |i| {
+    Workload::new(row("acquire Lua + apply Lua", others), move |i| {
         let i = EVENTS * KEYS + i;
         let (key, now, id) = (key(i, others), now_ms(i), own_id(i));
         let (before, ends) = (now - PERIOD_US / 1000, now + LEASE_MS);
@@ -171,13 +157,14 @@ pub fn table(decisions: usize, others: &[u64]) -> Result<Table> {
     let scripts = meter.scripts();
     meter.add(&mut table, &throttle::set_ex(), None)?;
     for &others in others {
-        meter.add(&mut table, &release(others), Some(row(LUA_RELEASE, others)))?;
         let lua = lua_release(&scripts, others);
+        meter.add(&mut table, &release(others), Some(lua.name.clone()))?;
         meter.add(&mut table, &lua, None)?;
         if APPLIED_WITH.contains(&others) {
-            meter.add(&mut table, &apply(others), Some(row(LUA_APPLY, others)))?;
-            meter.add(&mut table, &apply_countlapsed(others), Some(row(APPLY, others)))?;
-            let lua = lua_apply(&scripts, others);
+            let (plain, lua) = (apply("", others), lua_apply(&scripts, others));
+            meter.add(&mut table, &plain, Some(lua.name.clone()))?;
+            // With the options that a lease uses.
+            meter.add(&mut table, &apply(" ATMOST COUNTLAPSED", others), Some(plain.name))?;
             meter.add(&mut table, &lua, None)?;
         }
     }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::client::{BenchError, Client, Result};
 use crate::peers::Scripts;
@@ -116,10 +117,26 @@ pub fn info(client: &mut Client, section: &str, field: &str) -> Result<f64> {
 }
 
 /// CPU time that the server has used so far, in microseconds.
-pub fn cpu_us(client: &mut Client) -> Result<f64> {
+fn cpu_us(client: &mut Client) -> Result<f64> {
     let user = info(client, "cpu", "used_cpu_user")?;
     let system = info(client, "cpu", "used_cpu_sys")?;
     Ok((user + system) * 1e6)
+}
+
+/// Repeats a step for some time. It returns its number of decisions. Returns the CPU time of the server for a decision, in
+/// microseconds, and the decisions a second.
+pub fn cpu_and_rate(
+    control: &mut Client,
+    time: Duration,
+    mut step: impl FnMut() -> Result<usize>,
+) -> Result<[f64; 2]> {
+    let cpu = cpu_us(control)?;
+    let (started, mut made) = (Instant::now(), 0);
+    while started.elapsed() < time {
+        made += step()?;
+    }
+    let took_s = started.elapsed().as_secs_f64();
+    Ok([(cpu_us(control)? - cpu) / made as f64, made as f64 / took_s])
 }
 
 /// Describes the run: its date, machine and versions.

@@ -53,9 +53,6 @@ pub fn row(what: &str, events: u64, verdict: &str) -> String {
     format!("{what}, {events} events, {verdict}")
 }
 
-pub const LUA: &str = "ZSET Lua";
-pub const MULTI: &str = "ZSET MULTI";
-
 impl WindowVariant {
     /// Steady state: each call comes when one event leaves, so that the window stays full and the call is allowed.
     pub fn allowed(self, events: u64) -> Workload {
@@ -109,7 +106,7 @@ pub fn lua_allowed(scripts: &Scripts, events: u64) -> Workload {
     let script = scripts.window.clone();
     // Whole milliseconds may keep an event a moment longer.
     let limit = events + 1;
-    Workload::new(row(LUA, events, "allowed"), move |i| {
+    Workload::new(row("ZSET Lua", events, "allowed"), move |i| {
         let i = events + i;
         let (now, member) = (now_ms(i, events), member(i, events));
         let before = now - PERIOD_US / 1000;
@@ -124,7 +121,7 @@ pub fn lua_denied(scripts: &Scripts, events: u64) -> Workload {
     let script = scripts.window.clone();
     let now = now_ms(events - 1, events);
     let before = now - PERIOD_US / 1000;
-    Workload::new(row(LUA, events, "denied"), move |i| {
+    Workload::new(row("ZSET Lua", events, "denied"), move |i| {
         format!("EVALSHA {script} 1 window {now} {before} {events} {now}:{:06} 60", i % 1_000_000)
     })
     .prepared_by(filled_zset("window", events))
@@ -133,7 +130,7 @@ pub fn lua_denied(scripts: &Scripts, events: u64) -> Workload {
 
 /// The transaction that people pipeline. It adds the event before it decides.
 pub fn transaction(events: u64) -> Workload {
-    Workload::new(row(MULTI, events, "allowed"), move |i| {
+    Workload::new(row("ZSET MULTI", events, "allowed"), move |i| {
         let i = events + i;
         let (now, member) = (now_ms(i, events), member(i, events));
         let before = now - PERIOD_US / 1000;
@@ -160,8 +157,12 @@ pub fn table(decisions: usize, sizes: &[u64]) -> Result<Table> {
             if index > 0 && !OTHER_SIZES.contains(&events) {
                 continue;
             }
-            meter.add(&mut table, &kind.allowed(events), Some(row(MULTI, events, "allowed")))?;
-            meter.add(&mut table, &kind.denied(events), Some(row(LUA, events, "denied")))?;
+            meter.add(
+                &mut table,
+                &kind.allowed(events),
+                Some(row("ZSET MULTI", events, "allowed")),
+            )?;
+            meter.add(&mut table, &kind.denied(events), Some(row("ZSET Lua", events, "denied")))?;
         }
     }
     for &events in sizes {
