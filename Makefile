@@ -46,7 +46,7 @@ test-oldest: ## Run the client tests that need no server on Python 3.10 and Node
 	@$(install) cargo python3-venv node npm
 	scripts/test-oldest.sh
 
-test-metrics: build ## Scrape servers with redis_exporter and Prometheus, and check the alerts and queries of examples/metrics
+test-metrics: build ## Check the alerts and queries of examples/metrics with redis_exporter, Prometheus and servers that fail
 	$(with_server) scripts/test-metrics.sh
 
 package: ## Build a release reproducibly in target/package/dist: .tar.gz, .deb, Dockerfile, SBOM (TARGETS="amd64 arm64")
@@ -70,7 +70,7 @@ lint: ## Check format, lints, types, doc comments, layers, scripts and new commi
 check: ## Run what CI runs on each push: lints, tests, the package, tests on Redis 7.0 and Valkey 9.1 (STRICT=1: skip nothing)
 	@scripts/check.sh
 
-bench: build ## Measure, and write docs/benchmarks.md and its charts (BENCH="section ... --quick": only a part)
+bench: build ## Measure the commands and their peers, and write docs/benchmarks.md and its charts (BENCH="section ... --quick": only a part)
 	$(with_server) cargo bench --bench decisions -- $(BENCH)
 	$(if $(BENCH),,$(with_server) cargo bench --package redis-ratelimit-client)
 
@@ -96,7 +96,7 @@ fuzz: ## Fuzz the parsers and limits with libFuzzer, each for T seconds (T=60)
 valgrind: ## Run the core of the server tests under valgrind, and fail on invalid accesses and leaks of the module
 	@scripts/valgrind.sh
 
-mutants: ## Fail if tests of the engine and the commands catch fewer than 95 % of the mutants (SHARD=0/4)
+mutants: ## Break the engine and the commands in small ways, and fail if tests notice fewer than 95 % (SHARD=0/4)
 	@$(install) $(needs)
 	scripts/mutants.sh $(if $(SHARD),--shard $(SHARD) --sharding round-robin)
 
