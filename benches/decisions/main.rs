@@ -5,11 +5,10 @@
 //! `target/bench/`. tests/support starts the servers: CONTRIBUTING.md lists the environment variables that it reads.
 
 mod callgrind;
-mod chart;
+mod charts;
 mod client;
 mod cold_keys;
 mod cpu_time;
-mod figures;
 mod goals;
 mod hand_over;
 mod held_clock;
@@ -23,6 +22,7 @@ mod report;
 mod reserve;
 mod rounds;
 mod server;
+mod svg_chart;
 mod throttle;
 mod wake_up;
 mod window;

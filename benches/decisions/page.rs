@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use crate::chart::number;
+use crate::charts::CHARTS;
 use crate::client::{BenchError, Result};
-use crate::figures::FIGURES;
 use crate::goals::{self, Goal};
 use crate::report::{markdown_row, RunEnvironment, Table, SET_EX};
+use crate::svg_chart::number;
 
 /// The page's prose. A line in braces stands for figures.
 const PROSE: &str = include_str!("page.md");
@@ -45,11 +45,11 @@ pub fn write(
             }
             Some(("costs", _)) => costs(environment, tables).unwrap_or_default(),
             Some(("chart", id)) => {
-                let figure = FIGURES.iter().find(|figure| figure.id == id);
-                let figure = figure.ok_or_else(|| BenchError::other(format!("no chart {id}")))?;
-                if let Some(svg) = figure.draw(tables, &run) {
+                let chart = CHARTS.iter().find(|chart| chart.id == id);
+                let chart = chart.ok_or_else(|| BenchError::other(format!("no chart {id}")))?;
+                if let Some(svg) = chart.draw(tables, &run) {
                     fs::write(charts.join(format!("{id}.svg")), svg)?;
-                    let (title, command) = (figure.title, figure.command());
+                    let (title, command) = (chart.title, chart.command());
                     format!("![{title}](charts/{id}.svg)\n\nRepeat it: `{command}`.")
                 } else {
                     String::new()

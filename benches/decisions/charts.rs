@@ -1,11 +1,11 @@
 //! The charts that are drawn from the tables.
 
-use crate::chart::{draw_lines, draw_rows, Axis, ChartLine, ChartRow, Scale};
 use crate::report::{Table, SET_EX};
+use crate::svg_chart::{draw_lines, draw_rows, Axis, ChartLine, ChartRow, Scale};
 use crate::{latency, memory, window};
 
 /// One chart.
-pub struct Figure {
+pub struct Chart {
     pub id: &'static str,
     pub title: &'static str,
     /// The sections whose tables it shows.
@@ -48,8 +48,8 @@ const WINDOWS: &[&str] = &[
 ];
 
 /// All charts of the page.
-pub const FIGURES: [Figure; 7] = [
-    Figure {
+pub const CHARTS: [Chart; 7] = [
+    Chart {
         id: "instructions",
         title: "Instructions of the whole server for one decision (windows of 100 events)",
         sections: &["throttle", "window"],
@@ -59,7 +59,7 @@ pub const FIGURES: [Figure; 7] = [
         names: COMMANDS,
         events: &[100],
     },
-    Figure {
+    Chart {
         id: "cpu",
         title: "CPU time of the server for one decision (windows of 100 events, pipelines of 50)",
         sections: &["time"],
@@ -69,7 +69,7 @@ pub const FIGURES: [Figure; 7] = [
         names: COMMANDS,
         events: &[100],
     },
-    Figure {
+    Chart {
         id: "window",
         title: "Instructions for one decision about a full window, by its size",
         sections: &["window"],
@@ -79,7 +79,7 @@ pub const FIGURES: [Figure; 7] = [
         names: WINDOWS,
         events: &window::SIZES,
     },
-    Figure {
+    Chart {
         id: "latency",
         title: "Latency at 20,000 decisions a second from 20 connections",
         sections: &["latency"],
@@ -89,7 +89,7 @@ pub const FIGURES: [Figure; 7] = [
         names: COMMANDS,
         events: &[latency::EVENTS],
     },
-    Figure {
+    Chart {
         id: "wake",
         title: "Delay of the reply to a waiting client",
         sections: &["wake"],
@@ -99,7 +99,7 @@ pub const FIGURES: [Figure; 7] = [
         names: &["*"],
         events: &[0],
     },
-    Figure {
+    Chart {
         id: "key-memory",
         title: "Memory of one key",
         sections: &["memory"],
@@ -109,7 +109,7 @@ pub const FIGURES: [Figure; 7] = [
         names: &[SET_EX, "RL.THROTTLE 15 30 60", "RL.THROTTLE 15 7 60", "GCRA Lua"],
         events: &[0],
     },
-    Figure {
+    Chart {
         id: "event-memory",
         title: "Memory of one event, with its share of the key",
         sections: &["memory"],
@@ -123,7 +123,7 @@ pub const FIGURES: [Figure; 7] = [
     },
 ];
 
-impl Figure {
+impl Chart {
     /// The command that repeats the measurement.
     pub fn command(&self) -> String {
         match self.sections {
