@@ -58,17 +58,6 @@ install_limits_tests() {
         --dest "$clients/limits" "limits==$version"
 }
 
-# Node looks for packages in the folders above the script, so the scripts are linked to from there: see tests/support.
-install_node() {
-    ln -sfn "$pins" "$clients/scripts"
-    ln -sfn "$PWD/examples" "$clients/examples"
-    cmp -s "$pins/package-lock.json" "$clients/node_modules/installed.json" && return
-    cp "$pins/package.json" "$pins/package-lock.json" "$clients/"
-    npm ci --prefix "$clients" --ignore-scripts --no-audit --no-fund --loglevel error &&
-        ln -s ../typescript "$clients/node_modules/redis-ratelimit-client" &&
-        cp "$pins/package-lock.json" "$clients/node_modules/installed.json"
-}
-
 # The packages of a folder below target/clients, as the lock file of another says.
 install_packages() {
     cmp -s "$2/package-lock.json" "$1/node_modules/installed.json" && return
@@ -76,6 +65,13 @@ install_packages() {
     cp "$2/package.json" "$2/package-lock.json" "$1/"
     npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund --loglevel error &&
         cp "$2/package-lock.json" "$1/node_modules/installed.json"
+}
+
+# Node looks for packages in the folders above the script, so the scripts are linked to from there: see tests/support.
+install_node() {
+    ln -sfn "$pins" "$clients/scripts"
+    ln -sfn "$PWD/examples" "$clients/examples"
+    install_packages "$clients" "$pins" && ln -sfn ../typescript "$clients/node_modules/redis-ratelimit-client"
 }
 
 build_engine() { # client
