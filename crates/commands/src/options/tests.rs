@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn of_two_options_that_exclude_each_other_one_says_so() {
+fn one_of_two_options_that_exclude_each_other_says_so() {
     for row in &TABLE {
         assert!(!row.excludes.contains(row.option), "{}", row.name);
         for other in row.excludes.rows() {
