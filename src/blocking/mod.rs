@@ -20,5 +20,5 @@ mod wait;
 mod work;
 
 pub use lines::{longest_work_us, oldest_wait_ms, restart_timer, waiting};
-pub use wait::{answer, forget, join, withdraw};
+pub use wait::{answer, command_of, forget, join, withdraw};
 pub use work::serve_timer;

@@ -3,7 +3,7 @@
 use super::lines::{change, PendingWrite, WaitingCall};
 use crate::environment::NUMBERS;
 use crate::redis::blocked::Blocked;
-use crate::redis::call::Call;
+use crate::redis::call::{Call, CommandNumber};
 use crate::redis::context::{Context, KeyName};
 use crate::redis::event_loop::count_turns;
 use crate::redis::handlers::WaitNumber;
@@ -70,6 +70,11 @@ pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(WaitingCall, Result<Dec
         change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
     }
     Some((call, denied))
+}
+
+/// Returns the command of a waiter that is not forgotten.
+pub fn command_of(wait: WaitNumber) -> Option<CommandNumber> {
+    change(|lines, _| lines.call(Ticket::from_number(wait)).map(|call| call.command))
 }
 
 /// Takes a waiter out of its line, because its client has disconnected or the server has answered it.

@@ -41,11 +41,16 @@ impl Commands for CommandTable {
     }
 
     fn reply_to_panic(call: &Call) {
-        // The guard has logged the panic.
-        let Some(command) = find(call.command) else { return };
-        command.stats.count(&Err(Error::internal()));
-        call.ctx.reply_error(&Error::internal().to_string());
+        reply_to_panic(call.ctx, Some(call.command));
     }
+}
+
+/// Counts a call that panicked, and replies with an error. The guard has logged the panic.
+fn reply_to_panic(ctx: Context, number: Option<CommandNumber>) {
+    if let Some(command) = number.and_then(find) {
+        command.stats.count(&Err(Error::internal()));
+    }
+    ctx.reply_error(&Error::internal().to_string());
 }
 
 /// A row of the table with its counters.
@@ -94,6 +99,11 @@ pub fn answer(ctx: Context, wait: WaitNumber) {
         CallResult::from_allowed(decision.allowed())
     });
     end_call(ctx, command, result);
+}
+
+/// Replies to a call that waited, after [`answer`] has panicked.
+pub fn answer_after_panic(ctx: Context, wait: WaitNumber) {
+    reply_to_panic(ctx, blocking::command_of(wait));
 }
 
 /// Returns the entry of the command with this name.

@@ -10,7 +10,6 @@ use crate::redis::handlers::{self, Handlers};
 use crate::redis::load::{export, promise, Module};
 use crate::redis::{declaration, event_loop, info};
 use crate::state::indexes;
-use commands::error::Error;
 
 export!(MODULE);
 
@@ -22,7 +21,7 @@ static HANDLERS: Handlers = Handlers {
     restart_timer: blocking::restart_timer,
     key_changed: indexes::key_changed,
     all_changed: indexes::drop_all,
-    reply_internal_error: |ctx| ctx.reply_error(&Error::internal().to_string()),
+    answer_after_panic: dispatch::answer_after_panic,
 };
 
 static MODULE: Module = Module {

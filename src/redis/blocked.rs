@@ -80,7 +80,7 @@ unsafe extern "C" fn answer(ctx: RawContext, _argv: *mut RawString, _argc: c_int
         return OK;
     };
     if guard(Some(ctx), || (handlers.answer)(ctx, wait)).is_none() {
-        (handlers.reply_internal_error)(ctx);
+        guard(Some(ctx), || (handlers.answer_after_panic)(ctx, wait));
     }
     OK
 }

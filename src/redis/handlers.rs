@@ -28,7 +28,7 @@ pub struct Handlers {
     /// Any key may have changed: databases were emptied, swapped or loaded, or this server changed its role.
     pub all_changed: fn(),
     /// `answer` has panicked: replies with an error, so that the client does not hang.
-    pub reply_internal_error: fn(Context),
+    pub answer_after_panic: fn(Context, WaitNumber),
 }
 
 /// The handlers, from when the module is loaded until it is unloaded.

@@ -310,6 +310,11 @@ impl<T: LineTypes> Lines<T> {
         self.line(key).is_some_and(|line| line.ids.contains(id))
     }
 
+    /// Returns the call of a waiter that is not forgotten.
+    pub fn call(&self, ticket: Ticket) -> Option<&T::Call> {
+        self.waiters.get(&ticket).map(|waiter| &waiter.call)
+    }
+
     /// Returns the number of calls that wait on the key.
     pub fn waiting_on(&self, key: DbKey) -> usize {
         self.line(key).map_or(0, |line| line.order.len())

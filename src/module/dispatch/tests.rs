@@ -105,6 +105,40 @@ fn waiters_on_a_key_that_the_server_has_in_use_wait_until_it_is_free() {
     assert_eq!(fire(&mut server), 1);
 }
 
+/// Replies to all waiters as after a panic, and lets their clients go.
+struct AnswersAfterPanics;
+
+impl Commands for AnswersAfterPanics {
+    fn run(call: &Call) {
+        for wait in 1..10_000 {
+            answer_after_panic(call.ctx, wait);
+            blocking::forget(wait, false);
+        }
+    }
+
+    fn reply_to_panic(_: &Call) {}
+}
+
+#[test]
+fn a_panic_in_the_reply_to_a_waiter_is_an_error_of_its_command() {
+    let _alone = WAITING.lock();
+    let mut server = FakeServer::at(NOW_US);
+    // How many errors of RL.THROTTLE it counts.
+    let count = |server: &mut FakeServer| {
+        let errors = &row_of(c"rl.throttle").stats.errors;
+        let before = errors.get();
+        let replies = server.call(entry::<AnswersAfterPanics, 0>, "answer");
+        let internal = ReplyElement::Error(Error::internal().to_string());
+        assert!(replies.iter().all(|reply| *reply == internal), "{replies:?}");
+        errors.get() - before
+    };
+    count(&mut server);
+    for options in ["", " 1 BLOCK 3600000"] {
+        server.call(entry_of("rl.throttle"), &format!("RL.THROTTLE panic 0 1 60{options}"));
+    }
+    assert_eq!(count(&mut server), 1);
+}
+
 /// Asks for the replies to all waiters.
 struct Answers;
 
