@@ -113,7 +113,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         let mut remove = Members::new();
         let Some(mut key) = self.take_key(&mut remove) else { return 0 };
         // This comes before cleaning up, so that a settled reservation is not rewritten.
-        let settled = self.settle(edit.settled);
+        let settled = self.reservations.settle(edit.settled);
         if edit.clean && !self.reservations.is_empty() {
             self.clean(&mut key, &mut remove);
         }
@@ -190,15 +190,6 @@ impl<'c> ServerWindow<'_, 'c> {
             return Some(key);
         }
         self.events.key.take(self.store.key_ctx)
-    }
-
-    /// Takes the live reservations with these ids out of [`Self::reservations`].
-    #[inline(always)]
-    fn settle(&mut self, ids: &[&[u8]]) -> Settled {
-        match ids {
-            [] => Settled::new(),
-            ids => ZONES.with(|zones| self.reservations.settle(ids, zones)),
-        }
     }
 
     /// Drops reservations that are gone, and rewrites those from the future. Adds the old members to `remove`.

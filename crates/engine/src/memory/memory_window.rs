@@ -72,13 +72,10 @@ impl WindowKey for MemoryWindow<'_> {
 
     fn write(&mut self, edit: WindowEdit) -> usize {
         let reservations = &mut self.reservations;
-        let settled = self.key.memory.zones(|zones| {
-            let settled = reservations.settle(edit.settled, zones);
-            if edit.clean {
-                reservations.clean(zones, &mut |_, _| {});
-            }
-            settled
-        });
+        let settled = reservations.settle(edit.settled);
+        if edit.clean {
+            self.key.memory.zones(|zones| reservations.clean(zones, &mut |_, _| {}));
+        }
         if let Some(reservation) = &edit.reservation {
             self.reservations.add(reservation);
         }

@@ -74,28 +74,6 @@ fn an_id_of_the_server_fits_a_listpack_with_common_rules() {
 }
 
 #[test]
-fn the_longest_member_comes_back_and_fills_its_room() {
-    let id = [b'i'; MAX_ID];
-    let rule = [b'r'; MAX_RULE];
-    let lease_end_us = u64::MAX - MAX_AFTER_US;
-    let longest = Reservation {
-        id: &id,
-        quantity: MAX_SUM,
-        lease_ms: YEAR_MS,
-        lease_end_us,
-        gone_us: lease_end_us + MAX_AFTER_US,
-        order_us: u64::MAX,
-        rule: &rule,
-    };
-    let member = longest.member();
-    assert_eq!(member.as_bytes().len(), MAX_MEMBER);
-    let back = Reservation::decode(member.as_bytes()).unwrap();
-    assert_eq!((back.id, back.quantity, back.lease_ms), (&id[..], MAX_SUM, YEAR_MS));
-    assert_eq!((back.lease_end_us, back.gone_us), (lease_end_us, u64::MAX));
-    assert_eq!((back.order_us, back.rule), (u64::MAX, &rule[..]));
-}
-
-#[test]
 fn sixteen_random_bytes_are_sixteen_characters() {
     let bytes = [0, 25, 26, 51, 52, 61, 62, 63, 64, 90, 127, 128, 200, 254, 255, 1];
     assert_eq!(&id_from_random(bytes), b"AZaz09-_Aa_AI-_B");
@@ -112,15 +90,6 @@ fn a_rule_without_events_keeps_the_time_that_it_finds() {
         assert_eq!(seen.gone_us, seen.lease_end_us + 7);
         assert!(!seen.is_from_future(now_us));
     }
-}
-
-#[test]
-fn the_usual_member_stays_within_a_listpack() {
-    let one = Reservation { id: &b"0123456789abcdef"[..], ..Reservation::decode(MEMBER).unwrap() };
-    assert!(one.member().as_bytes().len() <= 64);
-    let counts =
-        Reservation { gone_us: one.lease_end_us + 86_400_000_000, rule: &b"1d"[..], ..one };
-    assert!(counts.member().as_bytes().len() <= 64);
 }
 
 #[test]
