@@ -188,6 +188,7 @@ impl LineWorld {
             assert_eq!(self.waiting.len() as u64, MAX_WAITERS);
             return;
         };
+        assert!((self.waiting.len() as u64) < MAX_WAITERS);
         assert_eq!(Ticket::from_number(ticket.number()), ticket);
         assert!(ticket.number() > 0 && self.waiting.iter().all(|one| one.ticket < ticket));
         let deadline_us = block_us.map(|us| self.now_us + us);
