@@ -181,7 +181,7 @@ impl<'p, 'r, S: Store> Judged<'p, 'r, S> {
     /// # Errors
     ///
     /// The store's own, `Foreign`, `Clock`, `DebtTooLong` and `SumTooLarge`.
-    #[inline]
+    #[inline(always)]
     pub fn plan(self, mut new_id: impl FnMut() -> Id) -> Result<Plan<'p, 'r, S>, S::Error> {
         let Judged { parts, mode, allowed } = self;
         for part in &mut *parts {
@@ -226,7 +226,7 @@ impl<'r, S: Store> Plan<'_, 'r, S> {
     }
 
     /// Writes what was planned.
-    #[inline]
+    #[inline(always)]
     pub fn write(self) {
         for part in self.parts {
             match &mut part.state {

@@ -24,7 +24,7 @@ impl<'r, S: Store> BucketState<'r, S> {
     }
 
     /// Reads the key and judges the request.
-    #[inline]
+    #[inline(always)]
     pub(super) fn judge(&mut self, barred: bool) -> Result<Verdict, S::Error> {
         check_clock(self.bucket.now_us())?;
         if let Some(stored) = self.key.read()? {
