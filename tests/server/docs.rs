@@ -352,29 +352,6 @@ fn map(reply: &Value) -> BTreeMap<String, Value> {
     elements(reply).chunks(2).map(|pair| (text(&pair[0]), pair[1].clone())).collect()
 }
 
-#[test]
-fn the_syntax_of_each_command_is_the_one_that_the_server_shows() {
-    let server = server();
-    if server.version().lacks("COMMAND DOCS", (7, 0)) {
-        return;
-    }
-    let mut conn = server.conn();
-    let ours = conn.array("COMMAND LIST FILTERBY MODULE ratelimit");
-    let ours: BTreeSet<_> = ours.iter().map(|name| text(name).to_uppercase()).collect();
-    assert_eq!(command_names().collect::<BTreeSet<_>>(), ours);
-    for (name, documented) in syntaxes() {
-        let docs = map(&conn.cmd(format!("COMMAND DOCS {name}")));
-        let docs = map(docs.values().next().unwrap());
-        assert!(docs.contains_key("summary") && docs.contains_key("complexity"), "{name}");
-        let arguments = match docs.get("arguments") {
-            Some(Value::Array(arguments)) => arguments.iter().map(syntax).collect(),
-            _ => vec![],
-        };
-        let shown = [vec![name.clone()], arguments].concat().join(" ");
-        assert_eq!(documented, shown);
-    }
-}
-
 /// The section of a version in CHANGELOG.md. The unreleased one is that of the version in Cargo.toml.
 fn changes_of<'a>(changelog: &'a str, version: &str) -> Option<&'a str> {
     let sections = changelog.split("\n## [").skip(1);
@@ -384,18 +361,30 @@ fn changes_of<'a>(changelog: &'a str, version: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn a_command_says_since_which_version_there_is_one() {
+fn each_command_has_the_documented_syntax_and_came_with_the_version_that_it_names() {
     let server = server();
     if server.version().lacks("COMMAND DOCS", (7, 0)) {
         return;
     }
-    let (mut conn, changelog) = (server.conn(), file("CHANGELOG.md"));
-    for name in command_names() {
+    let mut conn = server.conn();
+    let ours = conn.array("COMMAND LIST FILTERBY MODULE ratelimit");
+    let ours: BTreeSet<_> = ours.iter().map(|name| text(name).to_uppercase()).collect();
+    assert_eq!(command_names().collect::<BTreeSet<_>>(), ours);
+    let changelog = file("CHANGELOG.md");
+    for (name, documented) in syntaxes() {
         let docs = map(&conn.cmd(format!("COMMAND DOCS {name}")));
-        let since = text(&map(docs.values().next().unwrap())["since"]);
+        let docs = map(docs.values().next().unwrap());
+        assert!(docs.contains_key("summary") && docs.contains_key("complexity"), "{name}");
+        let since = text(&docs["since"]);
         let changes = changes_of(&changelog, &since);
         let changes = changes.unwrap_or_else(|| panic!("{name}: {since} is no version"));
         assert!(changes.contains(&format!("`{name}")), "{name} did not come with {since}");
+        let arguments = match docs.get("arguments") {
+            Some(Value::Array(arguments)) => arguments.iter().map(syntax).collect(),
+            _ => vec![],
+        };
+        let shown = [vec![name.clone()], arguments].concat().join(" ");
+        assert_eq!(documented, shown);
     }
 }
 
