@@ -41,25 +41,18 @@ fn replies_during(master: &(impl Fn() -> u16 + Sync), change: impl FnOnce()) -> 
                         let call = format!("RL.WINDOW limit {LIMIT} 1h");
                         let reply = at.as_mut().map(|(_, conn)| conn.try_cmd(call.as_str()));
                         let word = match reply {
-                            Some(Ok(Value::Array(five))) if five[0] == Value::Int(0) => "allowed",
-                            Some(Ok(Value::Array(_))) => "denied",
-                            Some(Ok(error)) => {
-                                let word = error_line(&error).split(' ').next().unwrap().to_owned();
-                                *replies.entry(word.clone()).or_default() += 1;
-                                if word != "NOREPLICAS" {
-                                    at = None;
-                                }
-                                ""
-                            }
-                            _ => {
-                                at = None;
-                                "closed"
-                            }
+                            Some(Ok(error @ Value::ServerError(_))) => error_line(&error),
+                            Some(Ok(reply)) if limited(&reply) == 0 => "allowed".to_owned(),
+                            Some(Ok(_)) => "denied".to_owned(),
+                            _ => "closed".to_owned(),
                         };
-                        if !word.is_empty() {
-                            *replies.entry(word.to_owned()).or_default() += 1;
+                        let word = word.split(' ').next().unwrap().to_owned();
+                        if !["allowed", "denied", "NOREPLICAS"].contains(&word.as_str()) {
+                            at = None;
                         }
-                        if is_over && word == "denied" {
+                        let is_denied = word == "denied";
+                        *replies.entry(word).or_default() += 1;
+                        if is_over && is_denied {
                             return replies;
                         }
                         sleep(PAUSE);
