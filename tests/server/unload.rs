@@ -1,5 +1,8 @@
 //! MODULE UNLOAD: what is lost, what stays, and what the log says about it.
 
+use std::fs::{self, File};
+use std::process::Command;
+
 use support::*;
 
 /// The most bytes that one cycle may leave. A list that the module forgets to free is larger.
@@ -37,38 +40,8 @@ fn a_module_that_is_unloaded_takes_its_memory_along() {
     assert!(left[2] < LEFT_BYTES, "{left:?} bytes are left each time");
 }
 
-/// The words of a command as redis-cli reads a line: spaces separate words, and quotes hold them together.
-fn as_redis_cli_reads(line: &str) -> Vec<Vec<u8>> {
-    let (mut words, mut rest) = (Vec::new(), line.trim().bytes());
-    while let Some(first) = rest.next() {
-        let mut word = Vec::new();
-        if first == b'"' {
-            loop {
-                match rest.next().expect("a quote at the end") {
-                    b'"' => break,
-                    b'\\' => match rest.next().unwrap() {
-                        b'x' => {
-                            let digits = [rest.next().unwrap(), rest.next().unwrap()];
-                            let digits = std::str::from_utf8(&digits).unwrap();
-                            word.push(u8::from_str_radix(digits, 16).unwrap());
-                        }
-                        other => word.push(other),
-                    },
-                    byte => word.push(byte),
-                }
-            }
-            assert!(rest.next().is_none_or(|byte| byte == b' '));
-        } else {
-            word.push(first);
-            word.extend(rest.by_ref().take_while(|byte| *byte != b' '));
-        }
-        words.push(word);
-    }
-    words
-}
-
-/// The command that the log named last to load the module again.
-fn logged_command(server: &Server) -> Vec<Vec<u8>> {
+/// Has redis-cli read the command that the log named last to load the module again. Returns the command and the reply.
+fn load_as_logged(server: &Server) -> (String, String) {
     let log = server.log();
     let ours = log.lines().filter_map(|line| Some(line.split_once("redis-ratelimit: ")?.1));
     let mut command = String::new();
@@ -87,7 +60,11 @@ fn logged_command(server: &Server) -> Vec<Vec<u8>> {
             command += piece;
         }
     }
-    as_redis_cli_reads(&command)
+    let file = server.dir().join("load");
+    fs::write(&file, &command).unwrap();
+    let mut cli = Command::new(cli());
+    cli.args(["-p", &server.port().to_string()]).stdin(File::open(file).unwrap());
+    (command, run(&mut cli).trim_end().to_owned())
 }
 
 fn settings(conn: &mut Conn) -> Vec<String> {
@@ -126,9 +103,9 @@ fn settings_are_not_lost_by_a_plain_unload_and_load() {
 
         assert_eq!(conn.text("CONFIG SET ratelimit.allow-unload yes"), "OK");
         assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
-        let load = logged_command(&server);
-        assert_eq!(load[..2], [b"MODULE".to_vec(), b"LOADEX".to_vec()]);
-        assert_eq!(text(&conn.cmd(load)), "OK");
+        let (load, reply) = load_as_logged(&server);
+        assert!(load.starts_with("MODULE LOADEX "), "{load}");
+        assert_eq!(reply, "OK", "{load}");
         assert_eq!(settings(&mut conn), before, "{name} {value}");
         // The permission was for one time.
         conn.refuses("MODULE UNLOAD ratelimit", "ERR Error unloading module: ");
@@ -173,7 +150,7 @@ fn load_arguments_are_not_lost_by_a_plain_unload_and_load() {
         }
         assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
         assert!(server.log().contains("MODULE UNLOAD loses 2 settings"));
-        assert_eq!(text(&conn.cmd(logged_command(&server))), "OK");
+        assert_eq!(load_as_logged(&server).1, "OK");
         assert_eq!(conn.ints("RL.WINDOW k @a 0")[1], 5);
         conn.pipeline(["DEL s", "RL.ACQUIRE s 1 0 ID x"]);
         // Without the argument it would be 20 s.

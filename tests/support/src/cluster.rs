@@ -331,7 +331,7 @@ fn in_range(range: &str, slot: i64) -> bool {
 }
 
 /// The redis-cli next to the server, or any other: each works with all servers.
-fn cli() -> PathBuf {
+pub fn cli() -> PathBuf {
     let server = PathBuf::from(env::var_os("REDIS_SERVER").unwrap_or_default());
     let beside = server.with_file_name("redis-cli");
     let found = |name: &str| {

@@ -33,7 +33,7 @@ pub use client::{
     LOAD_FAILED,
 };
 pub use clock::{unix_us, Clock, DOCS_US, START_US};
-pub use cluster::{ask, connect, Cluster};
+pub use cluster::{ask, cli, connect, Cluster};
 pub use library::test_module;
 pub use machine::{assert_median_ms, assert_of_least, assert_takes, unless_stalled, Machine};
 pub use paths::{file, root, target_dir};
