@@ -348,15 +348,6 @@ class Share(unittest.TestCase):
         every = limiter.all([Clause.window("{u}a", Window(8, 60)), Clause.acquire("{u}b", semaphore(4))])
         self.assertEqual([answer.limit for answer in every.answers], [2, 1])
 
-    def test_the_shares_of_all_processes_never_admit_more_than_the_limit(self) -> None:
-        for processes in range(1, 12):
-            shares = [MemoryLimiter(Clock(), share=1 / processes) for _ in range(processes)]
-            for limit in range(processes, 40, 3):
-                key = f"k{limit}"
-                taken = sum(each.window(key, Window(limit, 60), 100, atmost=True).granted or 0 for each in shares)
-                self.assertLessEqual(taken, limit)
-                self.assertGreaterEqual(taken, limit - processes)
-
 
 class Fallback(unittest.TestCase):
     async def check(self, server: Server, limiter: Any) -> None:

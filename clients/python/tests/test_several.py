@@ -331,7 +331,7 @@ class OnAServer(unittest.TestCase):
     async def run_in(self, place: str, library: str, folder: str, body: Callable[[Any, str], Awaitable[None]]) -> None:
         module = import_module(f"redis_ratelimit{folder}")
         if place == "memory":
-            limiter = module.MemoryLimiter(policies="jobs WINDOW 2 0; day WINDOW 9 1d")
+            limiter = module.MemoryLimiter()
         elif place == "cluster":
             limiter = module.Limiter(
                 make(library, folder, cluster=True, host="127.0.0.1", port=CLUSTER_PORT), deadline=30.0
@@ -493,23 +493,6 @@ class OnAServer(unittest.TestCase):
             await asyncio.gather(*longer, *shorter)
 
         asyncio.run(run())
-
-    def test_a_policy_among_the_limits_is_applied_or_released(self) -> None:
-        plain.config_set("ratelimit.policies", "jobs WINDOW 2 0; day WINDOW 9 1d")
-
-        async def body(limiter: Any, tag: str) -> None:
-            if "cluster" in tag:
-                return  # It has no policies.
-            clauses = [Clause.acquire(f"{tag}:jobs", "@jobs", name="jobs"), Clause.acquire(f"{tag}:day", "@day", 3)]
-            async with entered(limiter.acquire(clauses)):
-                self.assertEqual(len(await done(limiter.held(f"{tag}:jobs"))), 1)
-            self.assertEqual(await done(limiter.held(f"{tag}:jobs")), [])
-            self.assertEqual((await done(limiter.window_ro(f"{tag}:day", "@day"))).remaining, 6)
-
-        try:
-            self.each(body)
-        finally:
-            plain.config_set("ratelimit.policies", "")
 
     def test_a_reservation_is_settled_in_another_event_loop(self) -> None:
         limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=PORT))
