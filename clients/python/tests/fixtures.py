@@ -136,6 +136,8 @@ class Recorder:
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
         self.sent: list[str] = []
+        #: The number of connections that were made.
+        self.connections = 0
         #: The ids that the limiter made, and the commands that release what was lost.
         self.made: set[str] = set()
         self.released: list[str] = []
@@ -184,7 +186,7 @@ class Recorder:
                 pass
 
             def connect(self) -> None:
-                pass
+                recorder.connections += 1
 
             def disconnect(self, nowait: bool = False) -> None:
                 pass

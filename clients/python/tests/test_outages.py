@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from redis_ratelimit import Rate, Window, semaphore
+from redis_ratelimit import Clause, Rate, Window, semaphore
 from redis_ratelimit._internal.connecting import LAST_TRY_SECONDS
 from redis_ratelimit._internal.io import run
 from redis_ratelimit._internal.servers import ClusterServers, SentinelServers
@@ -712,17 +712,19 @@ class InACluster(WithLimiter):
         with Cluster() as cluster, self.given(kind, cluster_client(library, kind, cluster), deadline=5) as limiter:
             window = Window(1000, "1d")
             self.assertEqual(limiter.call("window", "b", window).remaining, 999)
+            reply = limiter.call("all", [Clause.acquire(key, window) for key in ("{b}1", "{b}2")])
             source, target = cluster.nodes[0], cluster.nodes[1]
             slot = source.ask("CLUSTER", "KEYSLOT", "b")
             ids = [node.ask("CLUSTER", "MYID") for node in (source, target)]
             target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
             source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
-            source.ask("MIGRATE", "127.0.0.1", target.port, "b", 0, 5000)
+            source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", "b", "{b}1", "{b}2")
             # ASK redirects one call.
             self.assertEqual(limiter.call("window", "b", window).remaining, 998)
             for node in target, source:
                 node.ask("CLUSTER", "SETSLOT", slot, "NODE", ids[1])
-            # MOVED redirects all calls.
+            # MOVED redirects all calls, here a transaction first.
+            self.assertIs(limiter.run(reply.reservation.apply), True)
             self.assertEqual(limiter.call("window", "b", window).remaining, 997)
 
 

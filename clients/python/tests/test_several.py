@@ -512,19 +512,6 @@ class OnAServer(unittest.TestCase):
             self.assertEqual([limiter.info(clause.key) for clause in clauses], [None] * 6)
             limiter.close()
 
-    def test_a_transaction_follows_its_slot(self) -> None:
-        with make(LIBRARIES[0], cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:
-            limiter = Limiter(cluster)
-            tag = f"{{{os.getpid()}:{time.time_ns()}}}"
-            reply = limiter.all(llm_call(tag))
-            servers: Any = limiter._core.servers
-            right = servers.known_server(calls.held(f"{tag}:tpm"))
-            # As if the slot had moved from another node.
-            servers._slots[:] = [next(each for each in servers.known_servers() if each is not right)] * 16384
-            self.assertIs(reservation_of(reply).apply({"tokens": 7}), True)
-            self.assertEqual(limiter.window_ro(f"{tag}:tpm", TOKENS).remaining, 993)
-            limiter.close()
-
     def test_a_grant_after_the_deadline_is_given_back(self) -> None:
         clauses = [Clause.acquire("k", Window(9, "1h"), lease="1h"), Clause.window("w", TOKENS)]
         with Server() as server:
