@@ -17,11 +17,11 @@ from ._internal.leases import Round
 from ._internal.libraries import Client
 from ._internal.local import LocalBase
 from ._internal.memory import MemoryBase, MemoryCore, plain_words
-from ._internal.methods import Methods
+from ._internal.methods import AsyncMethods
 from ._internal.options import ThrottleOptions, WindowOptions
 from ._internal.parameters import Duration, Key, Rate, RateLike, Window, WindowLike
 from ._internal.replies import Reply
-from ._internal.reservation import ReservationMethods
+from ._internal.reservation import AsyncReservationMethods
 from ._internal.servers import Servers
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Local(LocalBase):
         await self.aclose()
 
 
-class Reservation(ReservationMethods):
+class Reservation(AsyncReservationMethods):
     """A reservation of one limit or of several limits, from Limiter.acquire or the reply to Limiter.all."""
 
     _core: _LoopCore
@@ -234,7 +234,7 @@ class Reservation(ReservationMethods):
         await self._core.settle(self._exit(error))
 
 
-class Limiter(Methods[Reservation]):
+class Limiter(AsyncMethods[Reservation]):
     """A limiter whose limits are kept by a server with redis-ratelimit, for asyncio. It raises the same errors, and uses
     connections in the same way, as redis_ratelimit.Limiter.
 

@@ -209,7 +209,7 @@ class _Storage:
         return await await_if_needed(getattr(self.limiter, name)(*args))
 
 
-class _Methods(_Storage):
+class _AsyncMethods(_Storage):
     """The methods of the storage for asyncio, from which those of the synchronous one are made."""
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
@@ -285,16 +285,16 @@ class RateLimitStorage(
     STORAGE_SCHEME = list(_SCHEMES)
     _limiter_class = Limiter
 
-    incr = blocking(_Methods.incr)
-    get = blocking(_Methods.get)
-    get_expiry = blocking(_Methods.get_expiry)
-    acquire_entry = blocking(_Methods.acquire_entry)
-    get_moving_window = blocking(_Methods.get_moving_window)
-    acquire_sliding_window_entry = blocking(_Methods.acquire_sliding_window_entry)
-    get_sliding_window = blocking(_Methods.get_sliding_window)
-    clear_sliding_window = blocking(_Methods.clear_sliding_window)
-    check = blocking(_Methods.check)
-    clear = blocking(_Methods.clear)
+    incr = blocking(_AsyncMethods.incr)
+    get = blocking(_AsyncMethods.get)
+    get_expiry = blocking(_AsyncMethods.get_expiry)
+    acquire_entry = blocking(_AsyncMethods.acquire_entry)
+    get_moving_window = blocking(_AsyncMethods.get_moving_window)
+    acquire_sliding_window_entry = blocking(_AsyncMethods.acquire_sliding_window_entry)
+    get_sliding_window = blocking(_AsyncMethods.get_sliding_window)
+    clear_sliding_window = blocking(_AsyncMethods.clear_sliding_window)
+    check = blocking(_AsyncMethods.check)
+    clear = blocking(_AsyncMethods.clear)
 
     def reset(self) -> int | None:
         """Deletes all keys of the storage. Returns their number."""
@@ -303,7 +303,7 @@ class RateLimitStorage(
 
 
 class AsyncRateLimitStorage(
-    _Methods,
+    _AsyncMethods,
     limits.aio.storage.Storage,
     limits.aio.storage.MovingWindowSupport,
     limits.aio.storage.SlidingWindowCounterSupport,

@@ -16,11 +16,11 @@ from .io import blocking, run
 from .io_threads import ThreadIO
 from .libraries import Client
 from .local import LocalBase
-from .methods import LimiterBase, Methods
+from .methods import AsyncMethods, LimiterBase
 from .options import ReserveOptions
 from .parameters import Duration, Key, WindowLike
 from .replies import AllReply, Reply
-from .reservation import ReservationBase, ReservationMethods
+from .reservation import AsyncReservationMethods, ReservationBase
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.
@@ -123,9 +123,9 @@ class Local(LocalBase):
 class Reservation(ReservationBase):
     """A reservation of one limit or of several limits, from Limiter.acquire or the reply to Limiter.all."""
 
-    apply = blocking(ReservationMethods.apply)
-    release = blocking(ReservationMethods.release)
-    renew = blocking(ReservationMethods.renew)
+    apply = blocking(AsyncReservationMethods.apply)
+    release = blocking(AsyncReservationMethods.release)
+    renew = blocking(AsyncReservationMethods.renew)
 
     def _renew_later(self, seconds: float) -> None:
         server = self._core.server_of(self._reserved[0].key) if self.reply.reachable else self._core
@@ -237,10 +237,10 @@ class Limiter(LimiterBase[Reservation]):
         self._core = Core(ThreadIO(), client, asynchronous=False, unreachable=unreachable, deadline=deadline)
         remember(self)
 
-    throttle = blocking(Methods.throttle)
-    throttle_ro = blocking(Methods.throttle_ro)
-    window = blocking(Methods.window)
-    window_ro = blocking(Methods.window_ro)
+    throttle = blocking(AsyncMethods.throttle)
+    throttle_ro = blocking(AsyncMethods.throttle_ro)
+    window = blocking(AsyncMethods.window)
+    window_ro = blocking(AsyncMethods.window_ro)
 
     @overload
     def reserve(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[ReserveOptions]) -> Reply: ...
@@ -262,17 +262,17 @@ class Limiter(LimiterBase[Reservation]):
         """
         return run(self._send(several.reserve, key, window, quantity, **options))
 
-    acquire_ro = blocking(Methods.acquire_ro)
-    apply = blocking(Methods.apply)
-    release = blocking(Methods.release)
-    renew = blocking(Methods.renew)
-    held = blocking(Methods.held)
-    all = blocking(Methods[Reservation].all)
-    all_ro = blocking(Methods[Reservation].all_ro)
-    reset = blocking(Methods.reset)
-    info = blocking(Methods.info)
-    top = blocking(Methods.top)
-    policies = blocking(Methods.policies)
+    acquire_ro = blocking(AsyncMethods.acquire_ro)
+    apply = blocking(AsyncMethods.apply)
+    release = blocking(AsyncMethods.release)
+    renew = blocking(AsyncMethods.renew)
+    held = blocking(AsyncMethods.held)
+    all = blocking(AsyncMethods[Reservation].all)
+    all_ro = blocking(AsyncMethods[Reservation].all_ro)
+    reset = blocking(AsyncMethods.reset)
+    info = blocking(AsyncMethods.info)
+    top = blocking(AsyncMethods.top)
+    policies = blocking(AsyncMethods.policies)
 
     def local(self, key: Key, window: WindowLike, *, lease: Duration = "100ms", leave: int = 0) -> Local:
         """Returns a limit that is decided in the process, in microseconds. The process reserves a batch of the window for a

@@ -1,5 +1,5 @@
-"""The methods of both limiters that send calls: the limiter for asyncio inherits them, and the synchronous one has them by
-blocking()."""
+"""The methods of both limiters that send calls. The limiter for asyncio inherits them, and the synchronous limiter makes its
+own from them with blocking()."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class LimiterBase(Generic[Reservation]):
         return self._reservation_class._for_acquire(self._core, key, window, quantity, settle=settle, options=options)
 
 
-class Methods(LimiterBase[Reservation]):
-    """The methods that send calls."""
+class AsyncMethods(LimiterBase[Reservation]):
+    """The methods of the limiter for asyncio. Those of the synchronous limiter are made from them."""
 
     async def throttle(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]) -> Reply:
         """RL.THROTTLE: takes a quantity from a rate. Returns whether that was allowed, what remains, and when to try again.

@@ -310,8 +310,8 @@ class ReservationBase:
             raise Lapsed(f"{which} had lapsed when its work was done")
 
 
-class ReservationMethods(ReservationBase):
-    """The methods of both reservations that settle or renew, see methods.py."""
+class AsyncReservationMethods(ReservationBase):
+    """The methods of the reservation for asyncio. Those of the synchronous one are made from them."""
 
     async def apply(self, cost: Cost | None = None, *, quantity: Cost | None = None) -> bool:
         """Settles the reservation now: counts what was reserved, or what was really used, which is `cost`. Returns False if
