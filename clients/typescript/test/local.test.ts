@@ -20,7 +20,7 @@ import { Local, type Timer } from "../src/local.js";
 import type { Attempt } from "../src/transport.js";
 import { LEASES, limit as limitOf } from "./fixtures.js";
 import { testUnlessStopped } from "./machine.js";
-import { Server, SINGLE } from "./servers.js";
+import { Server, SINGLE, until } from "./servers.js";
 
 /** A clock that a test sets. */
 class Held implements Timer {
@@ -473,7 +473,7 @@ for (const [kind, open] of SINGLE) {
         await day.close();
         const jobs = limiter.local("j", "@jobs");
         await jobs.take();
-        for (const end = Date.now() + 20_000; (await limiter.held("j")).length > 0 && Date.now() < end;) await sleep(5);
+        await until(async () => (await limiter.held("j")).length === 0);
         await assert.rejects(jobs.take(), /semaphore/);
         assert.deepEqual(await limiter.held("j"), []);
         const none = limiter.local("n", "@none");
@@ -490,8 +490,7 @@ for (const [kind, open] of SINGLE) {
         assert.ok(limit.tryTake(4)?.reachable);
         assert.equal((await limit.take(10)).reachable, false);
         await server.start();
-        const end = Date.now() + 20_000;
-        while (!(await limit.take(5)).reachable && Date.now() < end) await sleep(20);
+        await until(async () => (await limit.take(5)).reachable);
         await limit.close();
         // The server has lost the reservation, so what was spent of it is counted by FORCE.
         assert.ok((await limiter.info("k"))!.events! >= 8);
@@ -510,10 +509,8 @@ for (const [kind, open] of SINGLE) {
         } finally {
           server.signal("SIGCONT");
         }
-        const end = Date.now() + 20_000;
-        while (!(await limit.take()).reachable && Date.now() < end) await sleep(20);
-        while ((await limiter.held("k")).length > 0 && Date.now() < end) await sleep(20);
-        assert.deepEqual(await limiter.held("k"), []);
+        await until(async () => (await limit.take()).reachable);
+        await until(async () => (await limiter.held("k")).length === 0);
         await limit.close();
       }),
     );

@@ -1,5 +1,6 @@
 /** Servers and proxies that tests start, and clients of them. */
 
+import assert from "node:assert/strict";
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -12,6 +13,18 @@ import { Redis } from "ioredis";
 import { createClient } from "redis";
 
 import type { Client } from "../src/index.js";
+
+/** Waits until `holds`, for 20 seconds at most. */
+export async function until(holds: () => Promise<boolean> | boolean, what = "it does not hold"): Promise<void> {
+  for (const end = Date.now() + 20_000; !(await holds()); await sleep(5)) assert.ok(Date.now() < end, what);
+}
+
+/** Waits until this many calls wait on a server. */
+export const untilWaiting = (redis: Redis, count: number): Promise<void> =>
+  until(
+    async () => (await redis.info("ratelimit")).includes(`ratelimit_waiting:${count}\r`),
+    `not ${count} calls wait`,
+  );
 
 /** A port that nothing listens on. */
 export async function freePort(): Promise<number> {

@@ -41,7 +41,7 @@ import {
   type Case,
   type SeveralCase,
 } from "./fixtures.js";
-import { connected, type Opened } from "./servers.js";
+import { connected, until, type Opened } from "./servers.js";
 
 const PORT = Number(process.env["RATELIMIT_PORT"]);
 const CLUSTER_PORT = Number(process.env["RATELIMIT_CLUSTER_PORT"]);
@@ -203,11 +203,6 @@ suite("several limits as one", () => {
       assert.ok(pauses.includes(pause), `${lease}: ${pauses.join(", ")}`);
     }
   });
-
-  /** Waits until `holds`. */
-  const until = async (holds: () => boolean) => {
-    for (const end = Date.now() + 20_000; !holds(); await sleep(10)) assert.ok(Date.now() < end);
-  };
 
   test("a renewal that hangs does not delay the next ones", async () => {
     const recorder = new Recorder(RESERVED, ...QUEUED, new Promise(() => {}), ...QUEUED, new Promise(() => {}));

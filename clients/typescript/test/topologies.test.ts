@@ -7,10 +7,10 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Cluster, Redis } from "ioredis";
 import { createCluster, createSentinel } from "redis";
 
-import { Closed, Limiter, semaphore, type Reply } from "../src/index.js";
+import { Closed, Limiter, semaphore, type LimiterOptions, type Reply } from "../src/index.js";
 import { slotOf } from "../src/slot.js";
 import { testUnlessStopped } from "./machine.js";
-import { connected, Proxy, Server, SINGLE, type Opened } from "./servers.js";
+import { connected, Proxy, Server, SINGLE, until, untilWaiting, type Opened } from "./servers.js";
 
 const DEADLINE = 250;
 /** A machine that runs other tests at the same time is not measured here. */
@@ -35,56 +35,52 @@ async function decided(ask: () => Promise<Reply>, withinMs: number): Promise<Rep
   }
 }
 
-async function use(opened: Opened, body: (limiter: Limiter) => Promise<void>): Promise<void> {
-  const limiter = new Limiter(opened.client, { unreachable: "deny", deadline: DEADLINE });
+/** Uses a limiter, and ends it, its client and the servers. */
+async function use(
+  opened: Opened,
+  servers: (Server | Proxy)[],
+  body: (limiter: Limiter) => Promise<void>,
+  options: LimiterOptions = { unreachable: "deny", deadline: DEADLINE },
+): Promise<void> {
+  const limiter = new Limiter(opened.client, options);
   try {
     await body(limiter);
   } finally {
     limiter.close();
     await opened.close();
+    for (const server of servers) await server.end();
   }
 }
 
 /** A call that is given up while it waits, one that is granted too late, and one that stays in line. */
 async function giveUp(limiter: Limiter, node: Server): Promise<void> {
   const job = semaphore(1);
-  const untilWaiting = async (count: number) => {
-    const end = Date.now() + 20_000;
-    while (!(await node.admin.info("ratelimit")).includes(`ratelimit_waiting:${count}\r`)) {
-      assert.ok(Date.now() < end, `not ${count} calls wait`);
-      await sleep(10);
-    }
-  };
   await limiter.reserve("{k}", job, { id: "first" });
   const controller = new AbortController();
   const given = limiter.reserve("{k}", job, { id: "second", block: 60_000, signal: controller.signal });
-  await untilWaiting(1);
+  await untilWaiting(node.admin, 1);
   controller.abort();
   await assert.rejects(given, (error) => error === controller.signal.reason);
-  await untilWaiting(0);
+  await untilWaiting(node.admin, 0);
   // A grant in the same turn is given back.
   const late = new AbortController();
   const third = limiter.reserve("{k}", job, { block: 60_000, signal: late.signal });
-  await untilWaiting(1);
+  await untilWaiting(node.admin, 1);
   const released = limiter.release("{k}", "first");
   late.abort();
   await assert.rejects(third, (error) => error === late.signal.reason);
   assert.equal(await released, 1);
-  const end = Date.now() + 20_000;
-  while ((await limiter.held("{k}")).length > 0) {
-    assert.ok(Date.now() < end, "not given back");
-    await sleep(10);
-  }
+  await until(async () => (await limiter.held("{k}")).length === 0, "not given back");
   const fourth = AbortSignal.abort();
   await assert.rejects(limiter.window("{k}w", WINDOW, { signal: fourth }), (error) => error === fourth.reason);
   assert.equal(await node.admin.exists("{k}w"), 0);
   // Closing the limiter ends a call that waits.
   await limiter.reserve("{k}", job);
   const waits = limiter.reserve("{k}", job, { block: 0 });
-  await untilWaiting(1);
+  await untilWaiting(node.admin, 1);
   limiter.close();
   await assert.rejects(waits, Closed);
-  await untilWaiting(0);
+  await untilWaiting(node.admin, 0);
 }
 
 /**
@@ -123,16 +119,9 @@ suite("a master that became a replica is left", () => {
     test(`${library}: a single server whose name leads to another by then`, async () => {
       const [first, second] = [await Server.start(), await Server.start()];
       const proxy = await Proxy.before(first.port);
-      const opened = open(proxy.port);
-      const limiter = new Limiter(opened.client, { deadline: 5000 });
-      try {
-        await leave(limiter, first, second, /^READONLY/, () => proxy.leadTo(second.port, false));
-      } finally {
-        limiter.close();
-        await opened.close();
-        proxy.end();
-        for (const server of [first, second]) await server.end();
-      }
+      const lead = () => proxy.leadTo(second.port, false);
+      const body = (limiter: Limiter) => leave(limiter, first, second, /^READONLY/, lead);
+      await use(open(proxy.port), [proxy, first, second], body, { deadline: 5000 });
     });
   }
 });
@@ -158,83 +147,58 @@ suite("behind sentinels", () => {
     test(`${library}: a call that is given up rejects at once, and a late grant is given back`, async () => {
       const master = await Server.start();
       const sentinel = await Server.sentinelOf(master, 1);
-      const opened = await open(sentinel.port);
-      const limiter = new Limiter(opened.client);
-      try {
-        if (library === "ioredis") {
-          await giveUp(limiter, master);
-          return;
-        }
+      const body = async (limiter: Limiter) => {
+        if (library === "ioredis") return giveUp(limiter, master);
         // The client has no connection that can be closed: the call stays in line until its time is up.
         const job = semaphore(1);
         await limiter.reserve("k", job, { id: "first" });
         const controller = new AbortController();
         const given = limiter.reserve("k", job, { id: "second", block: 60_000, signal: controller.signal });
-        const waiting = async () => (await master.admin.info("ratelimit")).includes("ratelimit_waiting:1\r");
-        while (!(await waiting())) await sleep(10);
+        await untilWaiting(master.admin, 1);
         controller.abort();
         await assert.rejects(given, (error) => error === controller.signal.reason);
         await master.admin.call("RL.RELEASE", "k", "first");
-        const end = Date.now() + 20_000;
-        while ((await limiter.held("k")).length > 0) {
-          assert.ok(Date.now() < end, "not given back");
-          await sleep(10);
-        }
-      } finally {
-        limiter.close();
-        await opened.close();
-        await sentinel.end();
-        await master.end();
-      }
+        await until(async () => (await limiter.held("k")).length === 0, "not given back");
+      };
+      await use(await open(sentinel.port), [sentinel, master], body, {});
     });
 
     test(`${library}: a master that became a replica is left`, async () => {
       const [first, second] = [await Server.start(), await Server.start()];
       const sentinel = await Server.sentinelOf(first, 1);
-      const opened = await open(sentinel.port);
-      const limiter = new Limiter(opened.client, { deadline: 5000 });
-      try {
-        // As a failover does, but at one moment.
-        await leave(limiter, first, second, library === "node-redis" ? /aborted/ : undefined, async () => {
-          await sentinel.admin.call("SENTINEL", "REMOVE", "limits");
-          await sentinel.admin.call("SENTINEL", "MONITOR", "limits", "127.0.0.1", second.port, 1);
-        });
-      } finally {
-        limiter.close();
-        await opened.close();
-        for (const server of [sentinel, first, second]) await server.end();
-      }
+      // As a failover does, but at one moment.
+      const move = async () => {
+        await sentinel.admin.call("SENTINEL", "REMOVE", "limits");
+        await sentinel.admin.call("SENTINEL", "MONITOR", "limits", "127.0.0.1", second.port, 1);
+      };
+      const expected = library === "node-redis" ? /aborted/ : undefined;
+      const body = (limiter: Limiter) => leave(limiter, first, second, expected, move);
+      await use(await open(sentinel.port), [sentinel, first, second], body, { deadline: 5000 });
     });
 
     testUnlessStopped(`${library} follows a failover, and a call is counted once`, async () => {
       const master = await Server.start();
       const replica = await Server.start("--replicaof", `127.0.0.1 ${master.port}`);
       const sentinel = await Server.sentinelOf(master, 1);
-      try {
-        const isKnown = async () =>
-          String(await sentinel.admin.call("SENTINEL", "REPLICAS", "limits")).includes(`${replica.port}`);
-        while (!(await isKnown()) || !(await replica.admin.info("replication")).includes("master_link_status:up"))
-          await sleep(50);
-        await use(await open(sentinel.port), async (limiter) => {
-          const ask = () => limiter.window("k", WINDOW);
-          const first = await decided(ask, 10_000);
-          const second = await decided(ask, 10_000);
-          assert.equal(second.remaining, first.remaining - 1);
-          // WAIT waits for the writes of its own connection, and so for all writes before them.
-          await master.admin.set("last", "1");
-          assert.equal(await master.admin.wait(1, 30_000), 1);
-          await master.kill();
-          const { reply, ms } = await timed(ask);
-          assert.deepEqual([reply.reachable, reply.limited, ms <= SOON], [false, 1, true]);
-          const last = await decided(ask, 30_000);
-          // A call that was given up is not sent to the new master.
-          assert.equal(last.remaining, second.remaining - 1);
-        });
-      } finally {
-        await sentinel.end();
-        await replica.end();
-        await master.end();
-      }
+      const isKnown = async () =>
+        String(await sentinel.admin.call("SENTINEL", "REPLICAS", "limits")).includes(`${replica.port}`);
+      while (!(await isKnown()) || !(await replica.admin.info("replication")).includes("master_link_status:up"))
+        await sleep(50);
+      await use(await open(sentinel.port), [sentinel, replica, master], async (limiter) => {
+        const ask = () => limiter.window("k", WINDOW);
+        const first = await decided(ask, 10_000);
+        const second = await decided(ask, 10_000);
+        assert.equal(second.remaining, first.remaining - 1);
+        // WAIT waits for the writes of its own connection, and so for all writes before them.
+        await master.admin.set("last", "1");
+        assert.equal(await master.admin.wait(1, 30_000), 1);
+        await master.kill();
+        const { reply, ms } = await timed(ask);
+        assert.deepEqual([reply.reachable, reply.limited, ms <= SOON], [false, 1, true]);
+        const last = await decided(ask, 30_000);
+        // A call that was given up is not sent to the new master.
+        assert.equal(last.remaining, second.remaining - 1);
+      });
     });
   }
 });
@@ -259,57 +223,40 @@ suite("in a cluster", () => {
         for (let number = 0; ; number += 1) if (ofSlot(slotOf(`k${number}`)) === node) return `k${number}`;
       };
       const [one, stopped] = nodes as [Server, Server, Server];
-      try {
-        await use(await open(one.port), async (limiter) => {
-          const [there, away] = [keyOf(one), keyOf(stopped)];
-          const before = await decided(() => limiter.window(away, WINDOW), 10_000);
-          await decided(() => limiter.window(there, WINDOW), 10_000);
-          stopped.signal("SIGSTOP");
-          const open: number[] = [];
-          for (let at = 0; at < 20; at += 1) {
-            const { reply, ms } = await timed(() => limiter.window(away, WINDOW));
-            assert.deepEqual([reply.reachable, ms <= SOON], [false, true]);
-            if (at >= 10) open.push(ms);
-            assert.ok((await limiter.window(there, WINDOW)).reachable);
-          }
-          assert.ok(Math.min(...open) < 5, "the breaker of the node opens");
-          stopped.signal("SIGCONT");
-          const after = await decided(() => limiter.window(away, WINDOW), 5000);
-          assert.ok(after.remaining < before.remaining);
-        });
-      } finally {
+      await use(await open(one.port), nodes, async (limiter) => {
+        const [there, away] = [keyOf(one), keyOf(stopped)];
+        const before = await decided(() => limiter.window(away, WINDOW), 10_000);
+        await decided(() => limiter.window(there, WINDOW), 10_000);
+        stopped.signal("SIGSTOP");
+        const open: number[] = [];
+        for (let at = 0; at < 20; at += 1) {
+          const { reply, ms } = await timed(() => limiter.window(away, WINDOW));
+          assert.deepEqual([reply.reachable, ms <= SOON], [false, true]);
+          if (at >= 10) open.push(ms);
+          assert.ok((await limiter.window(there, WINDOW)).reachable);
+        }
+        assert.ok(Math.min(...open) < 5, "the breaker of the node opens");
         stopped.signal("SIGCONT");
-        for (const node of nodes) await node.end();
-      }
+        const after = await decided(() => limiter.window(away, WINDOW), 5000);
+        assert.ok(after.remaining < before.remaining);
+      });
     });
 
     test(`${library}: a call that is given up leaves the line, and a late grant is given back`, async () => {
       const { nodes, ofSlot } = await Server.cluster();
-      const opened = await open((nodes[0] as Server).port);
-      try {
-        const limiter = new Limiter(opened.client);
-        await giveUp(limiter, ofSlot(slotOf("{k}")));
-        limiter.close();
-      } finally {
-        await opened.close();
-        for (const node of nodes) await node.end();
-      }
+      const body = (limiter: Limiter) => giveUp(limiter, ofSlot(slotOf("{k}")));
+      await use(await open((nodes[0] as Server).port), nodes, body, {});
     });
 
     testUnlessStopped(`${library}: connections that are killed are opened again`, async () => {
       const { nodes } = await Server.cluster();
-      const [one] = nodes as [Server, Server, Server];
-      try {
-        await use(await open(one.port), async (limiter) => {
-          for (let round = 0; round < 3; round += 1) {
-            await decided(() => limiter.window(`k${round}`, WINDOW), 10_000);
-            for (const node of nodes) await node.admin.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
-            await decided(() => limiter.window(`k${round}`, WINDOW), 5000);
-          }
-        });
-      } finally {
-        for (const node of nodes) await node.end();
-      }
+      await use(await open((nodes[0] as Server).port), nodes, async (limiter) => {
+        for (let round = 0; round < 3; round += 1) {
+          await decided(() => limiter.window(`k${round}`, WINDOW), 10_000);
+          for (const node of nodes) await node.admin.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+          await decided(() => limiter.window(`k${round}`, WINDOW), 5000);
+        }
+      });
     });
   }
 });
