@@ -500,7 +500,7 @@ suite("several limits as one", () => {
   /** A sentinel client, whose transport says whether a command was sent. Its first reply comes when the test says so. */
   function late() {
     let [answer, fail] = [(_: unknown) => {}, (_: unknown) => {}];
-    const recorder = new Recorder(new Promise((resolve, reject) => ([answer, fail] = [resolve, reject])), 1, 1);
+    const recorder = new Recorder(new Promise((resolve, reject) => ([answer, fail] = [resolve, reject])));
     const sendCommand = (_: boolean, words: unknown[]) => recorder.sendCommand(words);
     const ids = () => [...recorder.sent[0]!.matchAll(/ ID (\S+)/g)].map(([, id]) => id);
     return { client: { sendCommand, getSentinelNode: () => {} } as Client, sent: recorder.sent, ids, answer, fail };
@@ -531,19 +531,29 @@ suite("several limits as one", () => {
   });
 
   test("an aborted call gives back what was granted too late, or may have been", async () => {
+    const full = clause.window("f", { limit: 0, period: "1h" });
+    const others = [
+      clause.throttle("t", { burst: 4, count: 1, period: "1h" }, { quantity: 3 }),
+      [full, clause.window("w", NINE)],
+      clause.window("c", NINE, { check: true }),
+    ];
+    const taken = ["RL.THROTTLE t 4 1 1h -3", "RL.WINDOW w 9 60 -1"];
     for (const lost of [false, true]) {
       const { client, sent, ids, answer, fail } = late();
       const controller = new AbortController();
-      const call = new Limiter(client).acquire(PAIR, { signal: controller.signal });
+      const call = new Limiter(client).acquire([...PAIR, ...others], { signal: controller.signal });
       await sleep(1);
       controller.abort(new EvalError());
       await assert.rejects(call, EvalError);
       const [one, other] = ids();
       assert.notEqual(one, other);
+      const granted = [0, 9, 8, -1, 20000];
+      const replies = [...ids().map((id) => [...granted, id]), granted, [1, 0, 0, -1, 0], granted, granted];
       if (lost) fail(connectionLost());
-      else answer([0, 9, 8, -1, 20000, 1, ids().map((id) => [0, 9, 8, -1, 20000, id])]);
+      else answer([...granted, 1, replies]);
       await sleep(5);
-      assert.deepEqual(sent.slice(1), [`RL.RELEASE a ${one}`, `RL.RELEASE b ${other}`]);
+      const released = [`RL.RELEASE a ${one}`, `RL.RELEASE b ${other}`];
+      assert.deepEqual(sent.slice(1), lost ? released : [...released, ...taken]);
     }
   });
 
