@@ -143,10 +143,11 @@ impl Future for Answer {
 fn ask(
     call: LimitCall<'_>,
 ) -> impl Future<Output = Result<(Reply, Option<Limiter>), Error>> + Send + 'static {
-    let pending = call.check().map(|()| call.limiter.core().send(call.request()));
-    let LimitCall { kind, quantity, options, .. } = call;
+    let request = call.check().map(|()| call.request());
+    let LimitCall { limiter, kind, quantity, options, .. } = call;
+    let core = Arc::clone(limiter.core());
     async move {
-        match pending?.await? {
+        match core.send(request?).await? {
             Outcome::Replies(values, by) => {
                 let value = values.first().unwrap_or(&Value::Nil);
                 let reply = calls::read(value, kind, &options)?;

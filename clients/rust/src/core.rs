@@ -121,22 +121,13 @@ impl Core {
         self.memory.as_ref().and_then(|memory| memory.clock())
     }
 
-    /// Returns the outcome of a call, which is sent when the future is first polled. If no server can be reached,
-    /// `unreachable` determines the outcome.
-    pub fn send(self: &Arc<Core>, request: Request) -> PendingCall {
-        PendingCall { core: Arc::clone(self), work: Some(Work::NotSent(request)) }
-    }
-
-    /// Starts a call, and its deadline.
-    fn start(self: &Arc<Core>, request: Request) -> Work {
-        let deadline = match request.block {
-            Some(block) if block.is_zero() => None,
-            Some(block) => self.deadline.map(|deadline| deadline.saturating_add(block)),
-            None => self.deadline,
-        };
-        let within = deadline.or(request.within);
-        let call = Arc::new(Call { request, attempt: Attempt::new(within) });
-        Work::UnderWay(Box::pin(Arc::clone(self).run(Arc::clone(&call))), call)
+    /// Sends a call, and returns its outcome. If no server can be reached, `unreachable` determines the outcome. Dropping the
+    /// future gives up the call: a call that waits leaves its line, and whatever the call takes after that is given back.
+    pub async fn send(self: &Arc<Core>, request: Request) -> Result<Outcome, Error> {
+        match self.decide(&request) {
+            Some(outcome) => outcome,
+            None => PendingCall::new(self, request).await,
+        }
     }
 
     async fn run(self: Arc<Core>, call: Arc<Call>) -> Result<Outcome, Error> {
@@ -479,44 +470,46 @@ struct Call {
     attempt: Attempt,
 }
 
-/// The future outcome of a call. Dropping it gives up the call: a call that waits leaves its line, and whatever the call
-/// takes after that is given back.
-pub(crate) struct PendingCall {
+/// The future outcome of a call, see [`Core::send`].
+struct PendingCall {
     core: Arc<Core>,
+    call: Arc<Call>,
     /// `None` if it is done.
-    work: Option<Work>,
+    work: Option<BoxFuture<'static, Result<Outcome, Error>>>,
 }
 
-enum Work {
-    NotSent(Request),
-    UnderWay(BoxFuture<'static, Result<Outcome, Error>>, Arc<Call>),
+impl PendingCall {
+    /// Starts a call, and its deadline.
+    fn new(core: &Arc<Core>, request: Request) -> PendingCall {
+        let deadline = match request.block {
+            Some(block) if block.is_zero() => None,
+            Some(block) => core.deadline.map(|deadline| deadline.saturating_add(block)),
+            None => core.deadline,
+        };
+        let within = deadline.or(request.within);
+        let call = Arc::new(Call { request, attempt: Attempt::new(within) });
+        let work = Box::pin(Arc::clone(core).run(Arc::clone(&call)));
+        PendingCall { core: Arc::clone(core), call, work: Some(work) }
+    }
 }
 
 impl Future for PendingCall {
     type Output = Result<Outcome, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut work = match self.work.take() {
-            None => return Poll::Pending,
-            Some(Work::NotSent(request)) => match self.core.decide(&request) {
-                Some(outcome) => return Poll::Ready(outcome),
-                None => self.core.start(request),
-            },
-            Some(work) => work,
-        };
-        if let Work::UnderWay(run, _) = &mut work {
-            if let Poll::Ready(outcome) = run.as_mut().poll(context) {
-                return Poll::Ready(outcome);
-            }
+        let Some(work) = &mut self.work else { return Poll::Pending };
+        let polled = work.as_mut().poll(context);
+        if polled.is_ready() {
+            self.work = None;
         }
-        self.work = Some(work);
-        Poll::Pending
+        polled
     }
 }
 
 impl Drop for PendingCall {
     fn drop(&mut self) {
-        let Some(Work::UnderWay(mut work, call)) = self.work.take() else { return };
+        let Some(mut work) = self.work.take() else { return };
+        let call = Arc::clone(&self.call);
         let is_sent = call.attempt.is_sent.load(Relaxed);
         if !is_sent || matches!(call.request.undo, Undo::Nothing) {
             return;
