@@ -44,7 +44,7 @@ struct Used {
     allocations: u64,
 }
 
-/// Of this thread, on which everything but the server runs.
+/// Returns what this thread has used. Everything but the server runs on it.
 fn used() -> Used {
     let stat = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     let cpu_ns = stat.split(' ').next().and_then(|text| text.parse().ok()).expect("nanoseconds");

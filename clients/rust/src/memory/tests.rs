@@ -10,7 +10,7 @@ use crate::limit::Take;
 use crate::options::Options;
 use crate::{Clause, Period, Rate, Semaphore, Window};
 
-/// A clock in milliseconds, and a limiter that goes by it.
+/// Returns a clock in milliseconds, and a limiter that uses it.
 fn held(builder: MemoryLimiterBuilder) -> (Arc<AtomicU64>, MemoryLimiter) {
     let ms = Arc::new(AtomicU64::new(1_800_000_000_000));
     let clock = Arc::clone(&ms);
@@ -46,7 +46,7 @@ async fn a_call_in_line_is_granted_when_its_time_has_come() {
     let (ms, limiter) = held(MemoryLimiter::builder());
     let rate = Rate::per("1/min").unwrap();
     limiter.take("mail", &rate).await.unwrap();
-    // What cannot be had within the time is denied at once.
+    // A call that cannot be allowed in time is denied at once.
     assert!(!limiter.take("mail", &rate).block(Duration::from_secs(5)).await.unwrap().is_allowed());
     let call = limiter.take("mail", &rate).block(Duration::from_secs(90));
     let waiting = tokio::spawn(call.into_future());
@@ -82,7 +82,7 @@ async fn what_waits_and_is_dropped_leaves_the_line_and_gives_back_what_it_was_gr
     tokio::time::timeout(Duration::from_secs(10), given_back).await.unwrap();
 }
 
-/// As the futures of `async` functions do, and whatever decides.
+/// It panics like the future of an `async` function, with any limiter.
 #[tokio::test]
 #[should_panic(expected = "resumed after completion")]
 async fn an_answer_that_was_returned_cannot_be_polled_again() {
@@ -132,7 +132,7 @@ fn settings_that_the_server_would_refuse_are_refused() {
     }
 }
 
-/// Two limiters that go by the same clock: one decides without words where it can, the other is sent commands.
+/// Two limiters with the same clock: one decides without words where it can, the other is sent commands.
 struct Pair {
     us: Arc<AtomicU64>,
     typed: MemoryLimiter,

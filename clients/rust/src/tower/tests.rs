@@ -91,7 +91,7 @@ async fn a_limit_without_a_name_is_not_named_after_its_key() {
     }
 }
 
-/// The response where asking ends with this error, or with what is answered for an unreachable server.
+/// Returns the response to a request whose limits gave this result, and how many requests reached the service.
 async fn answer(asked: Result<Reply, Error>) -> (Response<String>, usize) {
     let layer = RateLimitLayer::asking(Arc::new(move |_| {
         let asked = asked.clone().map(ReplyWithOptions::new);

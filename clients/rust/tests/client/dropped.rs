@@ -101,7 +101,7 @@ async fn a_reservation_whose_reply_is_lost_is_released_by_one_task() {
     drop_soon(limiter_on(&server).acquire("jobs", &Semaphore::new(5))).await;
     let sent = sent_later(&server);
     assert!(sent.iter().all(|command| command.starts_with("RL.RELEASE jobs ")), "{sent:?}");
-    // It stops when two find nothing.
+    // The task stops when two releases find nothing.
     assert_eq!(sent.len(), 2);
 }
 
@@ -113,7 +113,7 @@ async fn a_turn_that_was_booked_is_not_given_back() {
     let server = slow(Some((MS * 100, reply.clone())));
     drop_soon(limiter_on(&server).take("crawl", &rate).ahead(minute)).await;
     assert_eq!(sent_later(&server), [""; 0]);
-    // Another call is.
+    // That of a call without `ahead` is.
     let server = slow(Some((MS * 100, reply)));
     drop_soon(limiter_on(&server).take("crawl", &rate)).await;
     assert_eq!(sent_later(&server).len(), 1);
@@ -126,7 +126,7 @@ async fn closing_a_local_limit_ends_although_its_limiter_has_no_deadline() {
     let local = limiter.local("k", &Window::per("5/min").unwrap()).build().unwrap();
     assert!(local.try_take(1).unwrap().is_none());
     sleep(MS).await;
-    // Leases go by the system's clock, on which far less time passes than on tokio's, which jumps.
+    // tokio's clock jumps ahead of the system's clock, which leases use.
     timeout(Duration::from_secs(86_400), local.close()).await.unwrap().unwrap();
     assert!(sent_later(&server)[0].starts_with("RL.RELEASE k "));
 }

@@ -22,7 +22,7 @@ use redis_ratelimit_client::{Limiter, Period, Rate, Window};
 use tokio::time::{sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);
-/// The longest wait for what takes milliseconds on a machine that has nothing else to do.
+/// The longest wait for something that takes milliseconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const DEADLINE: Duration = Duration::from_millis(250);
 

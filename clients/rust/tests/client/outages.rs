@@ -1,4 +1,4 @@
-//! The answers of a limiter while Redis does not answer, and the time until they come.
+//! What a limiter returns while Redis does not answer, and how long that takes.
 //!
 //! The first test writes the table into the page that OUTAGES_TABLE names.
 
@@ -18,10 +18,10 @@ use tokio::time::sleep;
 use super::proxy::Proxy;
 use super::{per_day, rate, url, DEADLINE, MS, PATIENCE};
 
-/// The time that a call may take beyond its deadline on a machine that does not stand still.
+/// The longest that a call may take beyond its deadline, unless the machine stalls.
 const SLACK: Duration = Duration::from_millis(50);
 
-/// The answers to calls, and the time until they came.
+/// The results of calls, and the times that they took.
 #[derive(Default)]
 struct Answers {
     kinds: BTreeMap<&'static str, usize>,
@@ -63,7 +63,7 @@ impl Answers {
         assert!(self.max() < most, "{self:?}, not within {most:?}");
     }
 
-    /// Each took until the deadline, and not much longer.
+    /// Asserts that each call took until the deadline, and not much longer.
     #[track_caller]
     fn assert_at_the_deadline(&self) {
         assert!(*self.times.iter().min().unwrap() >= DEADLINE, "{self:?}, before the deadline");
@@ -96,7 +96,7 @@ impl Caller {
         Caller { limiter: builder.build().unwrap(), runtime }
     }
 
-    /// Answers "allowed" while no server does.
+    /// Creates a caller whose calls are allowed while no server answers.
     fn allowing(port: u16) -> Caller {
         Caller::new(port, Unreachable::Allow, DEADLINE)
     }
@@ -137,7 +137,7 @@ impl Caller {
         answers
     }
 
-    /// Calls until the server decides as many at once.
+    /// Calls until the server decides this many calls at the same time.
     fn until_decided(&self, times: usize) {
         let begin = Instant::now();
         while self.at_once(times).kinds.get("decided") != Some(&times) {
@@ -168,7 +168,7 @@ impl Table {
         self.0.push(format!("| {what} | {says} | {} | {} |", ms(answers.p50()), ms(answers.max())));
     }
 
-    /// Writes the table into a page, or looks that it has the rows.
+    /// Writes the table into the page, or asserts that the page has its rows.
     fn write(self) {
         let path = root().join("clients/README.md");
         let page = fs::read_to_string(&path).unwrap();
@@ -189,7 +189,7 @@ impl Table {
     }
 }
 
-/// A server that goes away and comes back, and calls meanwhile.
+/// Calls while a server is away, and after it is back.
 fn away(
     table: &mut Table,
     name: &str,
@@ -226,7 +226,7 @@ fn start_again(server: &mut Server) {
     server.restart(Stop::Kill);
 }
 
-/// First calls after something that closed the connections: the server decides each, once.
+/// Calls after something has closed the connections: the server decides each call once.
 fn first_calls(table: &mut Table, name: &str, mut server: Server, happen: impl Fn(&mut Server)) {
     let caller = Caller::new(server.port(), Unreachable::Allow, Duration::from_secs(5));
     let rounds = if all_clients() { 20 } else { 4 };
@@ -323,7 +323,7 @@ fn loading(table: &mut Table) {
     server.conn().cmd("CONFIG REWRITE");
     server.conn().cmd("SAVE");
     server.stop(Stop::Kill);
-    // It is started in a thread, as that waits until it has loaded.
+    // Starting it waits until it has loaded its data, so a thread does that.
     let starting = std::thread::spawn(move || {
         server.restart(Stop::Kill);
         server
@@ -341,7 +341,7 @@ fn loading(table: &mut Table) {
     answers.assert_within(DEADLINE + SLACK);
     ask("CONFIG SET key-load-delay 0");
     support::eventually(PATIENCE, || !is_loading());
-    // The breaker did not open because of error replies: the next call is decided.
+    // Error replies do not open the breaker: the server decides the next call.
     caller.one_by_one(1).assert_all("decided");
     drop(starting.join().unwrap());
 }
@@ -381,7 +381,7 @@ fn a_server_that_became_a_replica_is_left() {
     let caller = Caller::new(proxy.port(), Unreachable::Error, PATIENCE);
     caller.until_decided(20);
     first.conn().cmd(format!("REPLICAOF 127.0.0.1 {}", second.port()));
-    // The name leads to another master by then.
+    // As if the name of the server now had the address of another master.
     proxy.lead_to(second.port());
     caller.one_by_one(1).assert_all("READONLY");
     caller.one_by_one(20).assert_all("decided");
@@ -434,7 +434,7 @@ async fn a_program_that_is_busy_gets_replies_late_or_busy_up_to_ten_times() {
         let answer = busy(&limiter).await;
         assert!(matches!(answer, Err(Error::Busy(_))), "{answer:?}");
     }
-    // The server does hang.
+    // The server hangs, so the next call counts as not answered.
     assert!(!busy(&limiter).await.unwrap().reachable);
     drop(frozen);
     assert!(limiter.take("k", &rate()).await.unwrap().reachable);

@@ -1,4 +1,4 @@
-//! A way to a server that can be slow, or drop what goes over it without a word.
+//! A proxy that delays or drops what passes through it.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -74,12 +74,12 @@ impl Proxy {
         self.port
     }
 
-    /// Sets how late replies are.
+    /// Sets the delay of replies.
     pub fn delay(&self, delay: Duration) {
         self.how.lock().unwrap().delay = delay;
     }
 
-    /// Sets whether nothing arrives any more.
+    /// Sets whether everything is dropped.
     pub fn drops(&self, drops: bool) {
         self.how.lock().unwrap().drops = drops;
     }

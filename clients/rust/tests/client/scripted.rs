@@ -1,4 +1,4 @@
-//! A server that answers what a test says, and remembers what it was sent.
+//! A server with the replies of a test, which records what it is sent.
 
 use std::collections::VecDeque;
 use std::future::ready;
@@ -31,7 +31,7 @@ impl Script {
         Limiter::new(self.server.servers())
     }
 
-    /// The next replies are those to a transaction, if there are several.
+    /// Adds replies; several are those to a transaction.
     pub fn will_reply(&self, replies: Vec<Value>) {
         let replies = match replies.as_slice() {
             [_] => replies,
@@ -46,7 +46,7 @@ impl Script {
         self.replies.lock().unwrap().push_back(replies);
     }
 
-    /// Returns what was sent since the last time, with blanks between the words.
+    /// Returns the commands that were sent since the last time.
     pub fn sent(&self) -> Vec<String> {
         self.server.sent()
     }

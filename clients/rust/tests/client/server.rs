@@ -75,7 +75,7 @@ async fn a_reservation_that_could_not_be_settled_in_the_background_is_reported()
     drop(lapsed);
     until(|| async { reported.lock().unwrap().len() == 1 }).await;
     assert!(matches!(&reported.lock().unwrap()[0], Error::Lapsed { limits } if limits == &["k"]));
-    // What had lapsed needs no giving back.
+    // A reservation that has lapsed need not be released.
     drop(given_back);
     let mut releasing = Box::pin(released.release());
     assert!(!is_ready(&mut releasing).await);
@@ -100,7 +100,7 @@ async fn leases_are_renewed_while_the_work_runs() {
     sleep(MS * 700).await;
     assert_eq!(limiter.held("jobs").await.unwrap()[0].id, *renewed.id().unwrap());
     assert!(matches!(lapsing.release().await, Err(Error::Lapsed { .. })));
-    // A lease of its own, and detached it is not renewed any more.
+    // It gets another lease, and is not renewed any more after `detach`.
     let mut renewed = renewed;
     renewed.renew(MS * 900).await.unwrap();
     assert!(limiter.held("jobs").await.unwrap()[0].left > MS * 600);
@@ -157,7 +157,7 @@ async fn a_call_that_is_dropped_gives_up_its_place_in_the_line() {
     until(|| async { waiting(&limiter, "jobs").await == 0 }).await;
     permit.release().await.unwrap();
     assert_eq!(limiter.held("jobs").await.unwrap(), []);
-    // The same with a window, whose call takes nothing then.
+    // A dropped call of a window takes nothing either.
     let window = Window::per("1/s").unwrap();
     limiter.take("w", &window).await.unwrap();
     let mut waits = Box::pin(limiter.take("w", &window).block(PATIENCE).into_future());
@@ -193,7 +193,7 @@ async fn what_is_granted_to_a_call_that_was_dropped_is_given_back() {
         Clause::take("{k}3", &rate),
     ];
     drop_soon!(limiter.acquire_all(clauses));
-    // What was used stays.
+    // What `force` counts is not given back.
     drop_soon!(limiter.take("{k}forced", &window).quantity(3).force());
     until(|| async { used(&direct, "{k}forced", &window).await == 3 }).await;
     // They were sent in this order on one connection.
@@ -220,7 +220,7 @@ async fn what_is_granted_to_a_call_that_waited_and_was_dropped_is_given_back() {
         let mut permit = direct.acquire("jobs", &jobs).await.unwrap();
         let mut waits = Box::pin(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
         until_waiting(&mut waits, &direct, "jobs").await;
-        // The grant is on its way when the caller goes.
+        // The grant is on its way when the call is dropped.
         proxy.delay(MS * 100);
         permit.release().await.unwrap();
         until(|| async { direct.held("jobs").await.unwrap().len() == 1 }).await;
@@ -362,14 +362,14 @@ async fn another_limiter_decides_while_the_server_is_away_and_settles_what_it_re
     let clauses = [Clause::acquire("k", &window).quantity(7)];
     limiter.acquire_all(clauses).await.unwrap().apply().await.unwrap();
     assert_eq!(used(&fallback, "k", &window).await, 22);
-    // By its id too, but not what the server holds that is away.
+    // It also settles by id what it reserved, but not what the other server holds.
     let detached = limiter.acquire("k", &window).id("mine").await.unwrap();
     assert_eq!(detached.detach().answers[0].id.clone().unwrap(), "mine");
     assert!(limiter.apply("k", "mine", None).await.unwrap());
     let error = limiter.apply("k", before.id().unwrap(), None).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
     before.detach();
-    // An error reply of the fallback is one.
+    // An error reply of the fallback is returned.
     here.conn().cmd("LPUSH list x");
     assert_eq!(limiter.take("list", &window).await.unwrap_err().code(), Some("WRONGTYPE"));
 }

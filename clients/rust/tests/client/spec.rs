@@ -179,7 +179,7 @@ fn clauses_of(case: &Json) -> Vec<Clause> {
 
 fn acquired(result: Result<Reservation, Error>) -> AllReply {
     match result {
-        // Nothing more is to be sent.
+        // So that nothing more is sent.
         Ok(reservation) => reservation.detach(),
         Err(Error::Denied(reply)) => *reply,
         Err(error) => panic!("{error}"),
@@ -259,7 +259,7 @@ async fn answer(limiter: &Limiter, case: &Json) -> Json {
         "all_ro" => all_as_json(&limiter.all(clauses_of(case)).look().await.unwrap()),
         "all" => match limiter.all(clauses_of(case)).await {
             Ok(reply) => all_as_json(&reply),
-            // It reserves.
+            // A limit reserves.
             Err(Error::InvalidArgument(_)) => {
                 all_as_json(&acquired(limiter.acquire_all(clauses_of(case)).renewed(false).await))
             }
@@ -530,7 +530,7 @@ async fn a_reservation_is_settled_again_if_no_server_answered() {
     assert!(matches!(reservation.release().await, Err(Error::Lapsed { .. })));
     script.sent();
 
-    // A drop tries the same again: what may have been counted is not given back.
+    // Dropping it tries to apply again: what may have been counted must not be released.
     script.will_reply(vec![reply()]);
     let mut reservation = limiter.acquire("k", &window).await.unwrap();
     script.sent();
@@ -555,7 +555,7 @@ async fn several() -> Reservation {
     limiter.acquire_all(clauses).renewed(false).await.unwrap()
 }
 
-/// The mistakes that do not compile in Rust, besides those of a type.
+/// The mistakes that do not compile in Rust, in addition to those of type `type`.
 const IMPOSSIBLE: [&str; 9] = [
     "a call waits less than 0 ms",
     "a cost is below 0",

@@ -60,14 +60,14 @@ async fn a_master_that_became_a_replica_is_left_and_the_call_goes_to_the_new_one
     let sentinel = watch(&first);
     let limiter = patient(named_by(&sentinel));
     assert!(limiter.take("k", &rate()).await.unwrap().reachable);
-    // As a failover does, but at one moment.
+    // Like a failover, but at once.
     sentinel.ask("SENTINEL REMOVE limits").unwrap();
     let monitor = format!("SENTINEL MONITOR limits 127.0.0.1 {} 1", second.port());
     sentinel.ask(&monitor).unwrap();
     first.conn().cmd(format!("REPLICAOF 127.0.0.1 {}", second.port()));
     assert!(limiter.take("k", &rate()).await.unwrap().reachable);
     assert_eq!(second.conn().int("EXISTS k"), 1);
-    // Without a Sentinel connections go where they went before.
+    // Without a Sentinel, the last known master is used.
     drop(sentinel);
     second.conn().cmd("CLIENT KILL TYPE normal SKIPME yes");
     // A call that is sent before the client notices is not sent again.
@@ -87,7 +87,7 @@ async fn a_sentinel_that_hangs_is_given_up_at_the_deadline() {
         assert!(!limiter.take("k", &rate()).await.unwrap().reachable);
         assert!(begin.elapsed() < DEADLINE + MS * 200);
     }
-    // One that answers is asked although another is silent.
+    // A sentinel that answers is found although another one is silent.
     let master = Server::start();
     let sentinel = watch(&master);
     let sentinels = [url(silent.local_addr().unwrap().port()), url(sentinel.port())];
@@ -178,19 +178,19 @@ async fn a_slot_that_moves_is_followed_and_no_call_is_lost() {
     for key in ["b", "{b}x", "{b}y"] {
         source.conn().cmd(format!("MIGRATE 127.0.0.1 {} {key} 0 5000", target.port()));
     }
-    // ASK, by which one call goes to the other node.
+    // The reply is ASK: this call goes to the other node.
     assert_eq!(limiter.take("b", &window).await.unwrap().remaining, 998);
     let charged = [Clause::take("b", &window)];
     assert_eq!(limiter.all(charged).force().await.unwrap().remaining, 997);
     let mut reservation = limiter.acquire("b", &window).block(MS).await.unwrap();
     reservation.apply().await.unwrap();
-    // In a transaction too.
+    // A transaction follows ASK too.
     let both = ["{b}x", "{b}y"].map(|key| Clause::acquire(key, &window));
     limiter.acquire_all(both).await.unwrap().apply().await.unwrap();
     for node in [target, source] {
         node.conn().cmd(format!("CLUSTER SETSLOT {slot} NODE {target_id}"));
     }
-    // MOVED.
+    // The reply is MOVED.
     assert_eq!(limiter.take("b", &window).await.unwrap().remaining, 995);
     assert_eq!(limiter.take("b", &window).await.unwrap().remaining, 994);
     assert_eq!(limiter.look("{b}y", &window).await.unwrap().remaining, 998);

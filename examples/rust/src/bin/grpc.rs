@@ -20,7 +20,7 @@ use tonic::Status;
 
 type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// Answers what is denied in the way of gRPC.
+/// Responds to denied calls with a status of gRPC.
 #[derive(Clone)]
 struct GrpcStatus;
 
@@ -53,7 +53,7 @@ async fn main() -> Outcome {
 
 #[cfg(test)]
 #[tokio::test]
-async fn a_client_is_told_when_it_calls_too_often() {
+async fn a_client_that_calls_too_often_gets_resource_exhausted() {
     use tonic_health::pb::{health_client::HealthClient, HealthCheckRequest};
 
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

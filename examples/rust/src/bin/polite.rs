@@ -12,7 +12,7 @@ use reqwest::{Client, Response, Url};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// The page, when it is its host's turn. Dropping the future gives the place in the line up.
+/// Fetches a page as soon as its host may be asked. Dropping the future leaves the line.
 async fn fetch(limiter: &Limiter, rate: &Rate, client: &Client, url: Url) -> Outcome<Response> {
     let key = format!("fetch:{}", url.host_str().unwrap_or_default());
     let turn = limiter.take(&key, rate).block(Duration::from_secs(30)).await?;

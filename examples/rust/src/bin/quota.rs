@@ -33,7 +33,7 @@ async fn home(limits: RateLimits) -> String {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1/".into());
-    // A page is worth more than its limit: without Redis all are served.
+    // While Redis does not answer, all requests are served.
     let limiter = Limiter::builder(Servers::open(url)?).unreachable(Unreachable::Allow).build()?;
     let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 3000)).await?;
     println!("http://{}", listener.local_addr()?);
