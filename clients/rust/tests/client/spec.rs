@@ -70,21 +70,14 @@ fn in_milliseconds(words: &str) -> String {
     words.join(" ")
 }
 
-/// Without the ids that the limiter makes where the caller gives none.
+/// Returns the words without the ids that the limiter makes where the caller gives none.
 fn without_made_ids(words: &str, expected: &str) -> String {
-    let mut left = Vec::new();
-    let mut words = words.split(' ');
-    while let Some(word) = words.next() {
-        let mut rest = words.clone();
-        let is_made =
-            word == "ID" && rest.next().is_some_and(|id| id.len() == 16 && !expected.contains(id));
-        if is_made {
-            words = rest;
-        } else {
-            left.push(word);
-        }
-    }
-    left.join(" ")
+    let words: Vec<&str> = words.split(' ').collect();
+    let is_made = |id: &str| id.len() == 16 && !expected.contains(id);
+    let is_before =
+        |at: usize| words[at] == "ID" && words.get(at + 1).is_some_and(|id| is_made(id));
+    let is_kept = |at: &usize| !is_before(*at) && (*at == 0 || !is_before(*at - 1));
+    (0..words.len()).filter(is_kept).map(|at| words[at]).collect::<Vec<_>>().join(" ")
 }
 
 fn quantity(case: &Json) -> i64 {
