@@ -1,21 +1,20 @@
-//! The limiter on connections of the crate fred.
+//! The limiter on connections of the crate fred. Some tests in `server` use it too.
 
-use std::future::IntoFuture;
 use std::time::Instant;
 
 use fred::types::config::{Config, ServerConfig};
 use redis_ratelimit_client::transport::Servers;
-use redis_ratelimit_client::{Clause, Error, Limiter, Rate, Semaphore, Unreachable};
+use redis_ratelimit_client::{Clause, Limiter, Semaphore, Unreachable};
 use support::{Cluster, Server, Stop};
 use tokio::time::sleep;
 
-use super::{patient, per_day, until, until_waiting, waiting, MS, PATIENCE};
+use super::{patient, per_day, until, MS};
 
 fn servers_of(server: ServerConfig) -> Servers {
     Servers::try_from(Config { server, ..Config::default() }).unwrap()
 }
 
-fn limiter_of(server: &Server) -> Limiter {
+pub fn limiter_of(server: &Server) -> Limiter {
     let servers = servers_of(ServerConfig::new_centralized("127.0.0.1", server.port()));
     patient(servers)
 }
@@ -42,11 +41,6 @@ async fn calls_are_decided_reserved_and_settled() {
     assert_eq!(error.code(), Some("WRONGTYPE"));
     assert!(error.to_string().ends_with("(limit tokens)"), "{error}");
     assert_eq!(limiter.held("{u}calls").await.unwrap(), []);
-    let error = limiter.take("k", &Rate::policy("gold")).await.unwrap_err();
-    assert!(matches!(error, Error::UnknownPolicy(_)), "{error:?}");
-    let bare = Server::builder().module(false).start();
-    let error = limiter_of(&bare).take("k", &window).await.unwrap_err();
-    assert!(matches!(error, Error::MissingModule { .. }), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,21 +64,6 @@ async fn transactions_and_calls_at_the_same_time_do_not_mix() {
         call.await.unwrap();
     }
     assert_eq!(limiter.look("{k}a", &per_day(100_000)).await.unwrap().remaining, 99_800);
-}
-
-#[tokio::test]
-async fn a_call_that_is_dropped_gives_up_its_place_in_the_line() {
-    let server = Server::start();
-    let (limiter, jobs) = (limiter_of(&server), Semaphore::new(1));
-    let mut permit = limiter.acquire("jobs", &jobs).await.unwrap();
-    let mut waits = Box::pin(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
-    until_waiting(&mut waits, &limiter, "jobs").await;
-    drop(waits);
-    until(|| async { waiting(&limiter, "jobs").await == 0 }).await;
-    let next = tokio::spawn(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
-    sleep(MS * 50).await;
-    permit.release().await.unwrap();
-    next.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
