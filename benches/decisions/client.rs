@@ -151,15 +151,9 @@ impl Client {
         self.receive()
     }
 
-    /// Runs many commands, fifty at a time, and fails if that takes longer than `deadline`.
-    pub fn call_all<S: AsRef<str>>(&mut self, commands: &[S], deadline: Duration) -> Result<()> {
-        let started = Instant::now();
+    /// Runs many commands, fifty at a time.
+    pub fn call_all<S: AsRef<str>>(&mut self, commands: &[S]) -> Result<()> {
         for chunk in commands.chunks(50) {
-            if started.elapsed() > deadline {
-                return Err(BenchError::Refused(format!(
-                    "preparing it takes longer than {deadline:?}"
-                )));
-            }
             let mut batch = Batch::default();
             chunk.iter().for_each(|command| batch.add(command.as_ref()));
             self.exchange(&batch)?;

@@ -12,9 +12,6 @@ use crate::server::Host;
 /// Decisions in one pipelined exchange.
 pub const PIPELINE: usize = 50;
 
-/// The time limit for preparing a server.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 type MakeCall = Arc<dyn Fn(u64) -> String + Send + Sync>;
 type Settle = Arc<dyn Fn(u64, &ServerReply) -> String + Send + Sync>;
 
@@ -124,7 +121,7 @@ impl Workload {
             lead_in.run_paced(client, &mut lead_in.pacer(host), *count)?;
         }
         host.tick(0);
-        client.call_all(&self.prepare, PATIENCE)
+        client.call_all(&self.prepare)
     }
 
     /// Makes one decision on each connection, all sent before the first reply is read, and returns how many replies were not
