@@ -7,7 +7,9 @@ use std::ops::Range;
 mod svg;
 
 use crate::report::SET_EX;
-use svg::{text, INK, MARGIN, PAPER, WIDTH};
+use svg::{
+    text, BLUE, FAINT, GREEN, GREY, INDIGO, INK, MARGIN, OCHRE, OLIVE, ORANGE, PAPER, PINK, WIDTH,
+};
 
 /// The height of the plot in a chart of lines, and of a row in a chart of rows.
 const PLOT: i64 = 400;
@@ -16,28 +18,13 @@ const ROW: i64 = 30;
 const HEAD: i64 = 70;
 const FOOT: i64 = 95;
 
-const FAINT: &str = "#ddd";
-
-/// Each further colour, and the one that replaces it on dark pages.
-const DARK: [(&str, &str); 9] = [
-    (FAINT, "#363c46"),
-    (OURS[0], "#57b6f0"),
-    (OURS[1], "#a3a6ff"),
-    (OURS[2], "#3ccf9f"),
-    (OURS[3], "#a2d477"),
-    (PEERS[0], "#ff9257"),
-    (PEERS[1], "#e3bc55"),
-    (PEERS[2], "#f58fbf"),
-    (PLAIN, "#a5aebc"),
-];
-const OURS: [&str; 4] = ["#0072b2", "#3b3fbf", "#007a58", "#44761f"];
-const PEERS: [&str; 3] = ["#c04a00", "#8a6500", "#b33573"];
-const PLAIN: &str = "#666";
+const OURS: [&str; 4] = [BLUE, INDIGO, GREEN, OLIVE];
+const PEERS: [&str; 3] = [ORANGE, OCHRE, PINK];
 
 /// The shades for the module, for plain commands of the server, and for what people use today.
 fn shades(name: &str) -> &'static [&'static str] {
     match name {
-        "INCR" | SET_EX => &[PLAIN],
+        "INCR" | SET_EX => &[GREY],
         _ if name.starts_with("RL.") => &OURS,
         _ => &PEERS,
     }
@@ -186,7 +173,7 @@ pub struct ChartRow {
 /// Draws lines, each with its name at its end. They share the sizes, which are marked.
 pub fn draw_lines(title: &str, footer: &str, [x, y]: [Axis; 2], lines: &[ChartLine]) -> String {
     let (bottom, left, right) = (HEAD + PLOT, MARGIN + 70, WIDTH - 215);
-    let mut svg = svg::begin(bottom + FOOT, title, &DARK);
+    let mut svg = svg::begin(bottom + FOOT, title);
     label(&mut svg, (MARGIN, bottom + FOOT - 18), "start", INK, footer);
     label(&mut svg, (MARGIN, HEAD - 18), "start", INK, &y.label());
     let points = || lines.iter().flat_map(|line| line.points.iter());
@@ -223,7 +210,7 @@ pub fn draw_lines(title: &str, footer: &str, [x, y]: [Axis; 2], lines: &[ChartLi
 pub fn draw_rows(title: &str, footer: &str, x: Axis, marks: &[&str], rows: &[ChartRow]) -> String {
     let (left, room) = (MARGIN + 345, if marks.len() > 1 { 150 } else { 80 });
     let bottom = HEAD + ROW * rows.len() as i64;
-    let mut svg = svg::begin(bottom + FOOT, title, &DARK);
+    let mut svg = svg::begin(bottom + FOOT, title);
     label(&mut svg, (MARGIN, bottom + FOOT - 18), "start", INK, footer);
     let figures = rows.iter().flat_map(|row| row.figures.iter().copied());
     let across = Ruler::new(x.scale, figures, (left, WIDTH - room));

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::svg::{self, text, INK, MARGIN as LEFT, PAPER, WIDTH};
+use super::svg::{self, text, BLUE, FAINT, GREEN, GREY, INK, MARGIN as LEFT, ORANGE, PAPER, WIDTH};
 use super::traffic::{DrawnCall, DrawnLimit, DrawnRun, Traffic, LIMITS};
 
 const RIGHT: i64 = WIDTH - LEFT;
@@ -19,21 +19,6 @@ const FOOT: i64 = 40;
 const HALF_CLOCK: i64 = 36;
 /// Between the marks of the axis.
 const MARK_MS: i64 = 30_000;
-
-const AT_ONCE: &str = "#0072b2";
-const LATER: &str = "#007a5a";
-const DENIED: &str = "#c04a00";
-const LANE: &str = "#ccc";
-const MIDNIGHT: &str = "#888";
-
-/// Each colour, and what replaces it in a browser that prefers dark pages.
-const DARK: [(&str, &str); 5] = [
-    (AT_ONCE, "#57b6f0"),
-    (LATER, "#3ccf9f"),
-    (DENIED, "#ff9257"),
-    (LANE, "#363c46"),
-    (MIDNIGHT, "#a5aebc"),
-];
 
 /// The paths of one lane, or of the legend.
 #[derive(Default)]
@@ -82,14 +67,14 @@ impl Marks {
                 );
             }
         };
-        path(&self.lane, LANE, "1", "");
-        path(&self.gives_up, DENIED, "0.8", " stroke-dasharray=\"2 2\"");
-        path(&self.waits, LATER, "1", "");
-        path(&self.at_once, AT_ONCE, "1.6", "");
-        path(&self.at_once_dots, AT_ONCE, "6.4", " stroke-linecap=\"round\"");
-        path(&self.later_dots, LATER, "7.6", " stroke-linecap=\"round\"");
+        path(&self.lane, FAINT, "1", "");
+        path(&self.gives_up, ORANGE, "0.8", " stroke-dasharray=\"2 2\"");
+        path(&self.waits, GREEN, "1", "");
+        path(&self.at_once, BLUE, "1.6", "");
+        path(&self.at_once_dots, BLUE, "6.4", " stroke-linecap=\"round\"");
+        path(&self.later_dots, GREEN, "7.6", " stroke-linecap=\"round\"");
         path(&self.later_dots, PAPER, "4", " stroke-linecap=\"round\"");
-        path(&self.denied, DENIED, "1.5", "");
+        path(&self.denied, ORANGE, "1.5", "");
         svg
     }
 }
@@ -107,7 +92,7 @@ pub fn draw(traffic: &Traffic, runs: &[DrawnRun]) -> String {
     };
     let rows = LIMITS.len() as i64;
     let (bottom, height) = (HEAD + ROW * rows, HEAD + ROW * rows + FOOT);
-    let mut svg = svg::begin(height, traffic.title, &DARK);
+    let mut svg = svg::begin(height, traffic.title);
     legend(&mut svg);
     axis(&mut svg, x, traffic, bottom);
     for ((limit, run), row) in LIMITS.iter().zip(runs).zip(0..) {
@@ -175,7 +160,7 @@ fn lane(svg: &mut String, limit: &DrawnLimit, run: &DrawnRun, x: &impl Fn(i64) -
     let mut marks = Marks { lane: format!("M{LEFT} {}H{RIGHT}", top + COME), ..Marks::default() };
     let _ = writeln!(
         svg,
-        "<path d=\"M{} {}V{}\" stroke=\"{MIDNIGHT}\" stroke-dasharray=\"4 3\"/>",
+        "<path d=\"M{} {}V{}\" stroke=\"{GREY}\" stroke-dasharray=\"4 3\"/>",
         x(0),
         top + 19,
         top + GIVEN_UP + 3
