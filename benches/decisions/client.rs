@@ -59,29 +59,20 @@ impl ServerReply {
         }
     }
 
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            ServerReply::Text(bytes) => bytes,
-            _ => b"",
-        }
-    }
-
     /// A string; empty if it is anything else.
     pub fn text(&self) -> &str {
-        std::str::from_utf8(self.bytes()).unwrap_or_default()
-    }
-
-    /// The elements of an array.
-    pub fn elements(&self) -> &[ServerReply] {
         match self {
-            ServerReply::Array(elements) => elements,
-            _ => &[],
+            ServerReply::Text(bytes) => std::str::from_utf8(bytes).unwrap_or_default(),
+            _ => "",
         }
     }
 
-    /// Element `index` of an array.
+    /// Element `index` of an array; nil if there is none.
     pub fn at(&self, index: usize) -> &ServerReply {
-        self.elements().get(index).unwrap_or(&ServerReply::Nil)
+        match self {
+            ServerReply::Array(elements) => elements.get(index).unwrap_or(&ServerReply::Nil),
+            _ => &ServerReply::Nil,
+        }
     }
 }
 
