@@ -105,11 +105,10 @@ impl Simulation {
         }
     }
 
-    /// Makes one call on each of these shards, and returns which are allowed.
-    fn ask(&mut self, asked: &[usize], shards: usize) -> Vec<bool> {
+    /// Makes a call on one of this many shards, and returns whether it is allowed.
+    fn ask(&mut self, shard: usize, shards: usize) -> bool {
         let limit = LIMIT / shards as u64;
-        let ask = |shard| self.call(&format!("RL.WINDOW limit:{shard} {limit} 1"))[0] == 0;
-        asked.iter().map(ask).collect()
+        self.call(&format!("RL.WINDOW limit:{shard} {limit} 1"))[0] == 0
     }
 
     fn any(&mut self, shards: usize) -> usize {
@@ -118,21 +117,20 @@ impl Simulation {
 
     fn sharded(calls: &DrawnCalls, shards: usize, choice: Choice) -> Admissions {
         Simulation::run(calls, |simulation, callers| {
-            let pick = |&process: &usize| match choice {
-                Choice::Process => process % shards,
-                Choice::Random | Choice::Twice => simulation.any(shards),
+            let is_admitted = |process: &&usize| {
+                let shard = match choice {
+                    Choice::Process => *process % shards,
+                    Choice::Random | Choice::Twice => simulation.any(shards),
+                };
+                let mut allowed = simulation.ask(shard, shards);
+                if !allowed && choice == Choice::Twice {
+                    // Another shard than the first.
+                    let other = (shard + 1 + simulation.any(shards - 1)) % shards;
+                    allowed = simulation.ask(other, shards);
+                }
+                allowed
             };
-            let picked: Vec<_> = callers.iter().map(pick).collect();
-            let first = simulation.ask(&picked, shards);
-            let mut again = Vec::new();
-            if choice == Choice::Twice {
-                let denied = picked.iter().zip(&first).filter(|(_, allowed)| !**allowed);
-                // Another shard than the first.
-                let other = |(shard, _)| (shard + 1 + simulation.any(shards - 1)) % shards;
-                again = denied.map(other).collect();
-            }
-            let second = simulation.ask(&again, shards);
-            first.iter().chain(&second).filter(|allowed| **allowed).count() as u64
+            callers.iter().filter(is_admitted).count() as u64
         })
     }
 
