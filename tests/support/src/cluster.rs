@@ -9,7 +9,7 @@ use redis_client::cluster::{ClusterClient, ClusterConnection};
 use redis_client::{RedisResult, Value};
 
 use super::client::{error_line, text, CommandWords};
-use super::{eventually, wait_for_sync, Server, Stop, SOON};
+use super::{eventually, wait_for_sync, Conn, Server, Stop, SOON};
 
 /// The node timeout of a cluster in which a master dies.
 const NOTICED_MS: u32 = 2_000;
@@ -257,12 +257,12 @@ impl Cluster {
 
     /// The nodes that run.
     pub fn living(&self) -> Vec<usize> {
-        (0..self.nodes.len()).filter(|node| self.nodes[*node].try_conn().is_ok()).collect()
+        (0..self.nodes.len()).filter(|node| Conn::open(self.nodes[*node].port()).is_ok()).collect()
     }
 
     /// The slots of each master and their epoch, by a node that says `cluster_state:ok`.
     fn slots_seen_by(&self, node: usize) -> Option<Vec<String>> {
-        let mut conn = self.nodes[node].try_conn().ok()?;
+        let mut conn = Conn::open(self.nodes[node].port()).ok()?;
         let mut tell = |line: &str| Some(text(&conn.try_cmd(line).ok()?));
         let info = tell("CLUSTER INFO")?;
         let known = format!("cluster_known_nodes:{}\r", self.nodes.len());
@@ -284,7 +284,7 @@ impl Cluster {
 
     /// The line of a living node in its own CLUSTER NODES.
     fn own_line(&self, index: usize) -> Option<String> {
-        let nodes = text(&self.nodes[index].try_conn().ok()?.try_cmd("CLUSTER NODES").ok()?);
+        let nodes = text(&self.nodes[index].try_ask("CLUSTER NODES")?);
         nodes.lines().find(|line| line.contains("myself")).map(str::to_owned)
     }
 

@@ -47,5 +47,5 @@ pub use replication::{as_commands, state, wait_for_sync};
 pub use reservation::{acquired, all_reply, held, Acquired, AllReply, Held};
 pub use sentinel::Sentinel;
 pub use server::{free_port, module_path, server_binary, Builder, Frozen, Server, Stop, Version};
-pub use wait::{at_least, eventually, ms, SOON};
+pub use wait::{eventually, ms, SOON};
 pub use waiting::{limited, time_to_reply, waits};

@@ -288,11 +288,6 @@ impl Server {
         Conn::open(self.port).expect("connect to the server")
     }
 
-    /// A new connection to a server that may be dead.
-    pub fn try_conn(&self) -> io::Result<Conn> {
-        Conn::open(self.port)
-    }
-
     /// A new connection, RESP3.
     #[track_caller]
     pub fn conn_resp3(&self) -> Conn {

@@ -30,13 +30,3 @@ pub fn eventually(deadline: Duration, mut condition: impl FnMut() -> bool) {
         sleep(Duration::from_millis(1));
     }
 }
-
-/// Runs `work` and asserts that it took at least this many real milliseconds.
-#[track_caller]
-pub fn at_least<T>(ms: u64, work: impl FnOnce() -> T) -> T {
-    let begin = Instant::now();
-    let result = work();
-    let took = begin.elapsed();
-    assert!(took >= Duration::from_millis(ms), "took {took:?}, expected {ms} ms");
-    result
-}
