@@ -322,12 +322,6 @@ suite("calls", () => {
       { limit: 3, period: 60 },
     ];
     const wrong: (() => Promise<unknown>)[] = [
-      () => limiter.throttle("k", window as never),
-      () => limiter.throttleRo("k", window as never),
-      () => limiter.window("k", rate as never),
-      () => limiter.windowRo("k", rate as never),
-      () => limiter.reserve("k", rate as never),
-      () => limiter.acquireRo("k", rate as never),
       () => limiter.acquire("k", rate as never, {}, () => assert.fail("entered")),
       async () => clause.throttle("k", window as never),
       async () => clause.window("k", rate as never),
@@ -335,11 +329,13 @@ suite("calls", () => {
       () => limiter.all([{ limit: 3, period: 60 } as never]),
       () => limiter.all(clause.window("k", window) as never),
     ];
-    for (const given of [undefined, null, {}, 5, [], { burst: 1 }, { ...rate, limit: 5 }, { ...rate, tz: "UTC" }]) {
-      wrong.push(() => limiter.throttle("k", given as never));
+    const noRates = [undefined, null, {}, 5, [], { burst: 1 }, { ...rate, limit: 5 }, { ...rate, tz: "UTC" }, window];
+    for (const method of ["throttle", "throttleRo"] as const) {
+      for (const given of noRates) wrong.push(() => limiter[method]("k", given as never));
     }
-    for (const given of [undefined, null, {}, 5, { limit: 1 }, { ...window, typo: 1 }, { ...window, fixed: "yes" }]) {
-      wrong.push(() => limiter.window("k", given as never));
+    const noWindows = [undefined, null, {}, 5, { limit: 1 }, { ...window, typo: 1 }, { ...window, fixed: "yes" }, rate];
+    for (const method of ["window", "windowRo", "reserve", "acquireRo"] as const) {
+      for (const given of noWindows) wrong.push(() => limiter[method]("k", given as never));
     }
     const kinds = /takes a (rate|window) \{|takes (clauses|an array of clauses)|^fixed must be true or false/;
     for (const ask of wrong) {
@@ -445,12 +441,7 @@ suite("calls", () => {
     assert.throws(() => Rate.per(30 as never), errorOf(TypeError, "a limit is written as"));
     for (const [make, text] of [
       [() => Rate.per("30/m"), /^a limit is written as "30\/min", .*, not "30\/m": m is min or mo$/],
-      [() => Rate.per("30"), /^a limit is written as "30\/min"/],
-      [() => Rate.per("0/min"), /^the number of a rate must be at least 1/],
-      [() => Rate.per("30/month"), /^a rate has no period in months or years/],
       [() => Rate.per("30 per 2 years"), /^a rate has no period in months or years/],
-      [() => Rate.per("30/0s"), /: the period must be above 0$/],
-      [() => Window.per("30/0 min"), /: the period must be above 0$/],
       [() => Window.per("30/constructor"), /: the unit is one of ms, s, min, h, d, w, mo, y$/],
     ] as const) {
       assert.throws(make, (error: Error) => error instanceof RangeError && text.test(error.message), `${text}`);

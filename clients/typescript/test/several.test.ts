@@ -169,39 +169,26 @@ suite("several limits as one", () => {
       work(job);
     };
     const isLapsed = (error: unknown) => error instanceof Lapsed && /what was reserved of "b"/.test(error.message);
+    const ended = [...QUEUED, [1, 0]];
     await assert.rejects(
-      used([...QUEUED, [1, 0]], "raise", (job) => job.set({ a: 2 })),
+      used(ended, "raise", (job) => job.set({ a: 2 })),
       isLapsed,
     );
     await assert.rejects(
-      used([...QUEUED, [1, 0]], "raise", () => {}),
+      used(ended, "raise", () => {}),
       isLapsed,
     );
     const work = new EvalError("work");
-    const failing = used([...QUEUED, [1, 0]], "raise", () => {
+    const fail = () => {
       throw work;
-    });
-    await assert.rejects(
-      failing,
-      (both: { error: unknown; suppressed: unknown }) => isLapsed(both.error) && both.suppressed === work,
-    );
+    };
+    const isBoth = (both: { error: unknown; suppressed: unknown }) => isLapsed(both.error) && both.suppressed === work;
+    await assert.rejects(used(ended, "raise", fail), isBoth);
     await assert.rejects(
       used([...QUEUED, refused()], "raise", () => {}),
       /ECONNREFUSED/,
     );
     await used([...QUEUED, refused()], "allow", (job) => job.set({ a: 2 }));
-  });
-
-  test("a lease that is longer than the default is renewed three times within its length", async (context) => {
-    const timeout = context.mock.method(globalThis, "setTimeout");
-    const leased = (name: string, lease: number | "1min" | "2min") => clause.acquire(name, NINE, { lease });
-    for (const [lease, pause] of [["1min", 20_000] as const, [600, 200] as const]) {
-      timeout.mock.resetCalls();
-      const limiter = new Limiter(new Recorder(RESERVED, ...QUEUED, [1, 1]));
-      await limiter.acquire([leased("a", lease), leased("b", "2min")], {}, async () => {});
-      const pauses = timeout.mock.calls.map((call) => call.arguments[1]);
-      assert.ok(pauses.includes(pause), `${lease}: ${pauses.join(", ")}`);
-    }
   });
 
   test("a renewal that hangs does not delay the next ones", async () => {
