@@ -1,6 +1,7 @@
 /**
- * The playground runs commands on keys in memory, with a clock of its own, and draws the calls on a time line. The commands are
- * executed by engine.wasm, which MemoryLimiter of the TypeScript client uses too. Times are microseconds, as in the engine.
+ * The playground runs commands on keys in memory, with a clock of its own, and draws the calls on a time line. The commands
+ * are executed by engine.wasm, which MemoryLimiter of the TypeScript client uses too. Times are microseconds, as in the
+ * engine.
  */
 "use strict";
 
@@ -120,7 +121,7 @@ function moment(text) {
 /** The maximum number of calls in one replay. */
 const MAX_CALLS = 20_000;
 
-/** Parses a list of times and commands. Returns for each call how long after the first it is made, and its command, if any. */
+/** Parses a list of times and commands. Returns when each call is made, after the first, and its command, if there is one. */
 function parseTimes(text) {
   const calls = [];
   for (const [number, line] of text.split("\n").entries()) {
