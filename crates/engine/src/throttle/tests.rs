@@ -4,7 +4,6 @@ use super::*;
 use crate::decision::TimeUnit;
 use crate::model::{bucket, stored_after, throttle};
 
-mod gcra_table;
 mod lemmas;
 mod properties;
 
@@ -89,22 +88,71 @@ impl TestKey {
 
 // ---- The case table, and single promises ----
 
+/// The case table that throttled (Go) and redis-cell share, and what it leaves out: a burst of 4, and one in a second. One
+/// bucket goes through all cases.
+#[rustfmt::skip]
 #[test]
 fn answers_as_throttled_and_redis_cell_do() {
-    use gcra_table::{CASES, COUNT, MAX_BURST, PERIOD_MS};
-    let mut key = TestKey::new(rate(MAX_BURST, COUNT, PERIOD_MS));
+    let mut key = TestKey::new(rate(4, 1, 1_000));
     let ms = |us| i64::try_from(TimeUnit::Milliseconds.round_up(us)).unwrap();
-    for (number, case) in CASES.iter().enumerate() {
-        key.now_us = START_US.checked_add_signed(case.at_ms * 1000).unwrap();
-        let got = key.take(case.quantity);
-        let answer = (
-            i64::try_from(got.verdict.limited()).unwrap(),
-            i64::try_from(got.remaining).unwrap(),
-            got.verdict.retry_after_us().map_or(-1, ms),
-            ms(got.reset_after_us),
-        );
-        let reply = (case.limited, case.remaining, case.retry_ms, case.reset_ms);
-        assert_eq!(answer, reply, "case {number}, {case:?}");
+    // Times are in milliseconds, the first since the beginning.
+    for (number, (at_ms, quantity, limited, remaining, retry_ms, reset_ms)) in [
+        //    at  qty  limited  remaining  retry  reset
+
+        // 0: more than the bucket holds can never be granted.
+        (    0,  6, 1, 5,   -1,    0),
+        // 1-5: the burst of max_burst + 1 ...
+        (    0,  1, 0, 4,   -1, 1000),
+        (    0,  1, 0, 3,   -1, 2000),
+        (    0,  1, 0, 2,   -1, 3000),
+        (    0,  1, 0, 1,   -1, 4000),
+        (    0,  1, 0, 0,   -1, 5000),
+        // 6: ... and no more.
+        (    0,  1, 1, 0, 1000, 5000),
+        // 7-11: it drains by one a second, also between whole seconds.
+        ( 3000,  1, 0, 2,   -1, 3000),
+        ( 3100,  1, 0, 1,   -1, 3900),
+        ( 4000,  1, 0, 1,   -1, 4000),
+        ( 8000,  1, 0, 4,   -1, 1000),
+        ( 9500,  1, 0, 4,   -1, 1000),
+        // 12: quantity 0 looks.
+        ( 9500,  0, 0, 4,   -1, 1000),
+        // 13: several at once ...
+        ( 9500,  2, 0, 2,   -1, 3000),
+        // 14: ... all or nothing.
+        ( 9500,  5, 1, 2, 3000, 3000),
+        // 15: throttled and redis-cell end here. One millisecond too early is too early,
+        (12499,  5, 1, 4,    1,    1),
+        // 16: the returned moment is exact.
+        (12500,  5, 0, 0,   -1, 5000),
+        // 17-18: giving back.
+        (12500, -2, 0, 2,   -1, 3000),
+        (12500,  3, 1, 2, 1000, 3000),
+        // 19-20: never beyond full, and nothing to a full one.
+        (12500, -9, 0, 5,   -1,    0),
+        (12500, -1, 0, 5,   -1,    0),
+        // 21-22: fractions of the interval.
+        (20000,  5, 0, 0,   -1, 5000),
+        (20001,  1, 1, 0,  999, 4999),
+        // 23-24: if the clock is set back a little, what has drained since then is lost.
+        (22500,  0, 0, 2,   -1, 2500),
+        (21000,  1, 0, 0,   -1, 5000),
+        // 25: if it is set back far, the bucket is empty, and no worse.
+        (10000,  1, 1, 0, 1000, 5000),
+        // 26-28: that was written back, so the returned wait is exact.
+        (10999,  1, 1, 0,    1, 4001),
+        (11000,  1, 0, 0,   -1, 5000),
+        (11000,  0, 0, 0,   -1, 5000),
+        // 29-31: looking and what can never be heal nothing: the state is still the one of 11000.
+        ( 5000,  0, 0, 0,   -1, 5000),
+        ( 5000,  6, 1, 0,   -1, 5000),
+        (12000,  1, 0, 0,   -1, 5000),
+    ].into_iter().enumerate() {
+        key.now_us = START_US.checked_add_signed(at_ms * 1_000).unwrap();
+        let got = key.take(quantity);
+        let retry_after_ms = got.verdict.retry_after_us().map_or(-1, ms);
+        let reply = (got.verdict.limited(), got.remaining, retry_after_ms, ms(got.reset_after_us));
+        assert_eq!(reply, (limited, remaining, retry_ms, reset_ms), "case {number}");
     }
 }
 

@@ -158,6 +158,17 @@ fn refunds() -> impl Strategy<Value = Vec<u64>> {
     proptest::collection::vec(refund, 60)
 }
 
+/// Calls while the clock steps back, or while events are given back. After both, events that were given back may count
+/// again.
+fn acts_and_refunds(
+    kinds: BoxedStrategy<ModelCommand>,
+) -> impl Strategy<Value = (Vec<WindowAct>, Vec<u64>)> {
+    prop_oneof![
+        (acts_with(steps(), 0u64..12, kinds.clone(), ways_with_force()), Just(vec![0; 60])),
+        (acts_with(forward(), 0u64..12, kinds, ways_with_force()), refunds()),
+    ]
+}
+
 /// The maximum number of entries from the future that a call merges. Mostly it is too small to merge all.
 fn heals() -> impl Strategy<Value = usize> {
     prop_oneof![Just(usize::MAX), 0usize..4]
@@ -260,7 +271,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(150))]
+    #![proptest_config(cases(200))]
 
     /// Calls with weights, LEAVE and leases decide exactly, while limits change and the clock steps in both directions.
     #[test]
@@ -279,29 +290,14 @@ proptest! {
 
     /// In periods this short, FORCE and COUNTDENIED delay what they count by less than a microsecond, so the list is exact.
     #[test]
-    fn force_counts_beyond_the_limit_as_the_list_does(
+    fn short_periods_decide_as_the_list_does_with_all_options(
         period_ms in 1u64..=4,
-        acts in acts_with(steps(), 0u64..12, kinds_with_denied(), ways_with_force()),
+        (acts, refunds) in acts_and_refunds(kinds_with_denied().boxed()),
         total in totals(),
         max_healed in heals(),
     ) {
         let (rule, obvious) = exact(period_ms);
         let mut world = WindowWorld { max_healed, ..WindowWorld::with_total(total) };
-        for act in acts {
-            world.act(&rule, obvious, period_ms * 1_000, &act, 0);
-        }
-    }
-
-    /// Giving back uncounts the oldest events if the clock only moves forward.
-    #[test]
-    fn giving_back_decides_as_the_list_does(
-        period_ms in 1u64..=4,
-        acts in acts_with(forward(), 0u64..12, kinds_with_denied(), ways_with_force()),
-        refunds in refunds(),
-        total in totals(),
-    ) {
-        let (rule, obvious) = exact(period_ms);
-        let mut world = WindowWorld::with_total(total);
         for (act, refund) in acts.into_iter().zip(refunds) {
             world.act(&rule, obvious, period_ms * 1_000, &act, refund);
         }
@@ -345,32 +341,15 @@ proptest! {
             ("1d@Asia/Shanghai", 86_400, 57_600),
             ("1w@UTC", 604_800, 345_600),
         ][..]),
-        acts in acts_with(steps(), 0u64..12, kinds(), ways_with_force()),
+        (acts, refunds) in acts_and_refunds(kinds().boxed()),
         total in totals(),
         max_healed in heals(),
     ) {
         let obvious = Obvious::Fixed(period_s * 1_000_000, from_s * 1_000_000);
         let rule = rule(text);
         let mut world = WindowWorld { max_healed, ..WindowWorld::with_total(total) };
-        for act in acts {
-            world.act(&rule, obvious, period_s * 1_000_000, &act, 0);
-            prop_assert!(world.live_entries(&rule) <= 1, "{:?}", world.zset);
-        }
-    }
-
-    #[test]
-    fn giving_back_in_calendar_windows_decides_as_the_list_does(
-        acts in acts_with(forward(), 0u64..12, kinds(), ways_with_force()),
-        refunds in refunds(),
-        total in totals(),
-    ) {
-        let obvious = Obvious::Fixed(1_000_000, 0);
-        let rule = rule("1s@UTC");
-        let mut world = WindowWorld::with_total(total);
         for (act, refund) in acts.into_iter().zip(refunds) {
-            world.step(act.step, 1_000_000);
-            let (ask, kind) = act.or_refund(refund);
-            world.agree(&rule, obvious, act.limit, &ask, kind);
+            world.act(&rule, obvious, period_s * 1_000_000, &act, refund);
             prop_assert!(world.live_entries(&rule) <= 1, "{:?}", world.zset);
         }
     }
