@@ -18,13 +18,10 @@ use crate::stats;
 use commands::decide::{decide, give_back};
 use commands::error::Error;
 use commands::keyspace::Keyspace;
-use commands::waiting::{take_step, try_heads, LineProgress, TimedReply, WaitingKeyspace};
+use commands::waiting::{take_steps, try_heads, LineProgress, TimedReply, WaitingKeyspace};
 use engine::line::{Cause, LineId, Lines, Ticket};
 use engine::store::Access;
 use engine::{DbKey, Decision, Mode, Request};
-
-/// The maximum number of steps in a line before it is the next line's turn.
-const STEPS_IN_A_ROW: usize = 8;
 
 impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
     type Types = ServerLineTypes;
@@ -152,18 +149,9 @@ pub fn serve_timer(ctx: Context) {
                 lines.postpone(line, now_us);
             }),
         }
-        take_steps(&work, line, key_ctx, acceptance == Acceptance::Accepted);
+        let may_write = acceptance == Acceptance::Accepted;
+        let (keyspace, due_us) = (ServerKeyspace::default(), clock::monotonic_us());
+        take_steps(&keyspace, line, key_ctx, may_write, due_us, || work.has_time());
         change(|lines, now_us| lines.move_to_back(line, now_us));
-    }
-}
-
-/// Takes the steps in a line that are due, at most [`STEPS_IN_A_ROW`]. Without `may_write` it only ends waits.
-fn take_steps(work: &WorkGuard, line: LineId, key_ctx: KeyContext, may_write: bool) {
-    let (keyspace, due_us) = (ServerKeyspace::default(), clock::monotonic_us());
-    for _ in 0..STEPS_IN_A_ROW {
-        let progress = take_step(&keyspace, line, key_ctx, may_write, due_us);
-        if progress == LineProgress::MustWait || !work.has_time() {
-            return;
-        }
     }
 }

@@ -31,5 +31,5 @@ pub mod settings;
 mod settle;
 pub mod share;
 pub mod table;
-mod take;
+pub mod take;
 pub mod waiting;

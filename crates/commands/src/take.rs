@@ -47,10 +47,7 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     let mode = if block_ms.is_some() { Mode::Try } else { mode };
     let mut decision = decide_in_turn(keyspace, key, request, mode)?;
     if let Some(ms) = block_ms.filter(|_| !decision.allowed()) {
-        let last_us = deadline_us(now_us, ms).unwrap_or(u64::MAX);
-        // A call that SHADOW lets pass counts as allowed. It has no earliest grant, so it does not wait.
-        let in_time = decision.earliest_grant_us.is_some_and(|grant_us| grant_us <= last_us);
-        if let Some(wait_us) = decision.verdict.retry_after_us().filter(|_| in_time) {
+        if let Some(wait_us) = time_to_wait_us(&decision, now_us, ms) {
             return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
         }
         if request.count_denied {
@@ -66,9 +63,22 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     Ok(CallResult::from_allowed(decision.allowed()))
 }
 
+/// Returns the microseconds to wait after a denial at `now_us` until the call could be granted. `None` if that cannot be
+/// within the `block_ms` milliseconds that it may wait, 0 for no limit.
+pub fn time_to_wait_us(decision: &Decision, now_us: u64, block_ms: u64) -> Option<u64> {
+    let last_us = deadline_us(now_us, block_ms).unwrap_or(u64::MAX);
+    // A call that SHADOW lets pass counts as allowed. It has no earliest grant, so it does not wait.
+    let in_time = decision.earliest_grant_us.is_some_and(|grant_us| grant_us <= last_us);
+    decision.verdict.retry_after_us().filter(|_| in_time)
+}
+
 /// Decides a request after the waiters on its key. Those that cannot be granted yet bar it, unless their LEAVE is larger.
+///
+/// # Errors
+///
+/// [`Error::Duplicate`] if a waiter will use the id of its reservation, and those of [`decide`].
 #[inline(always)]
-pub(crate) fn decide_in_turn<S: WaitingKeyspace>(
+pub fn decide_in_turn<S: WaitingKeyspace>(
     keyspace: &S,
     key: S::Key,
     request: &Request,

@@ -71,6 +71,27 @@ pub enum LineProgress {
     MustWait,
 }
 
+/// The maximum number of steps in a line before it is the next line's turn.
+const STEPS_IN_A_ROW: usize = 8;
+
+/// Takes the steps in a line that are due at `due_us`, at most `STEPS_IN_A_ROW`, and goes on after each only while `has_time`
+/// says so. The other arguments are those of [`take_step`].
+pub fn take_steps<S: WaitingKeyspace>(
+    keyspace: &S,
+    line: LineId,
+    key: S::Key,
+    may_write: bool,
+    due_us: u64,
+    has_time: impl Fn() -> bool,
+) {
+    for _ in 0..STEPS_IN_A_ROW {
+        let progress = take_step(keyspace, line, key, may_write, due_us);
+        if progress == LineProgress::MustWait || !has_time() {
+            return;
+        }
+    }
+}
+
 /// Takes the next step in a line that is due at `due_us`, on the key of the line. Without `may_write` it only ends waits.
 pub fn take_step<S: WaitingKeyspace>(
     keyspace: &S,

@@ -19,7 +19,7 @@ pub const INDEX_FROM: usize = 8;
 pub const MAX_GONE_DROPPED: usize = 64;
 
 /// The most reservations in an index that a call rewrites after the clock was set back.
-pub const MAX_HEALED: usize = 256;
+pub const MAX_HEALED_LEASES: usize = 256;
 
 /// The reservations of a key at one moment, for one call, and the ban that is stored with them.
 ///
@@ -379,7 +379,7 @@ impl Reservations {
                 if !self.has_future {
                     return;
                 }
-                let future = index.future(now_us, MAX_HEALED);
+                let future = index.future(now_us, MAX_HEALED_LEASES);
                 let old: Vec<ReservationMember> = future.iter().map(Reservation::member).collect();
                 for old in &old {
                     let Some(one) = Reservation::decode(old.as_bytes()) else { continue };

@@ -44,10 +44,10 @@ listed! {
         NoWake,
         /// The timer is not started.
         NoTimer,
-        /// A call that does not wait ignores those before it.
+        /// A call ignores the waiters before it.
         Overtakes,
-        /// The last waiter in a line is tried instead of the first.
-        LastIsTried,
+        /// The last waiter in a line is granted instead of the first.
+        LastIsGranted,
         /// A waiter keeps its place after its client has disconnected.
         GhostInLine,
     }

@@ -1,22 +1,33 @@
 //! A small world with a line: clients wait for a semaphore, each with its own LEAVE and BLOCK. They release, disconnect and
 //! let leases lapse. The key may be deleted without notice to the module, and the clock may step.
 //!
-//! The lines and the limits are the engine's. The world itself carries out the steps of a line, in the same order as the
-//! module: a command wakes the head before it takes and after it gives back, and a timer does the rest.
+//! The world is a keyspace of one key, on which the functions run that decide calls and serve lines in the module. It makes
+//! what the module gets from its server: clients, commands, a clock and the timer.
 
 use crate::mistake::Mistake;
 use crate::outcome::{self, Claim, Event, HasOutcome, StepOutcome};
+use commands::decide::decide;
+use commands::error::Error;
+use commands::keyspace::{Inspection, Keyspace};
+use commands::policies::PolicyVerdict;
+use commands::take::{decide_in_turn, time_to_wait_us};
+use commands::waiting::{take_steps, try_heads, LineProgress, WaitingKeyspace};
+use engine::heavy::HeavyRow;
 use engine::line::{
-    Cause, Joining, LineId, LineStep, LineTypes, Lines, Ticket, TimerChange, POLL_US,
+    deadline_us, Cause, Joining, LineId, LineTypes, Lines, Ticket, TimerChange, POLL_US,
 };
-use engine::memory::{Memory, Saved};
-use engine::model::decide;
+use engine::memory::{Memory, MemoryKey, MemoryWindow, Saved};
 use engine::reservation::Id;
 use engine::rule::Rule;
+use engine::settle::{self, SettleOutcome};
+use engine::store::{Access, Store};
 use engine::{
     DbKey, Decision, Limit, Mode, NewReservation, Quantity, Request, Verdict, WindowLimit,
 };
 use stateright::{Model, Property};
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::hash::{Hash, Hasher};
 
 thread_local! {
     static MEMORY: Memory = Memory::default();
@@ -28,29 +39,27 @@ const DB_KEY: DbKey = DbKey { db: 0, name: KEY };
 /// The resolution of the timer: a millisecond.
 const TIMER_US: u64 = 1_000;
 
-/// A call that may wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// A call that waits.
+#[derive(Clone, Copy, Debug)]
 pub struct BlockedCall {
-    /// The client that makes the call.
-    pub client: usize,
-    /// The quantity to reserve.
-    pub quantity: u64,
-    /// LEAVE.
-    pub leave: u64,
-    /// BLOCK in microseconds, 0 for no limit. `None` if the call does not wait.
-    pub block_us: Option<u64>,
-    id: [u8; 1],
+    client: usize,
+    /// Which of its calls the client has made.
+    which: usize,
+    request: Request,
 }
 
-impl BlockedCall {
-    fn request(&self, limit: u64, lease_ms: u64) -> Request {
-        let window = WindowLimit { max: limit, rule: Rule::Semaphore, max_entries: 4096 };
-        let id = Some(Id::from(&self.id[..]));
-        let reserve = NewReservation { lease_ms, count_lapsed: false, id, max_reservations: 100 };
-        let mut request = Request::new(Limit::Reserve(window, reserve));
-        request.ask.quantity = Quantity::Take(self.quantity);
-        request.ask.leave = self.leave;
-        request
+// The request follows from the other fields.
+impl PartialEq for BlockedCall {
+    fn eq(&self, other: &BlockedCall) -> bool {
+        (self.client, self.which) == (other.client, other.which)
+    }
+}
+
+impl Eq for BlockedCall {}
+
+impl Hash for BlockedCall {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.client, self.which).hash(state);
     }
 }
 
@@ -62,7 +71,7 @@ impl LineTypes for Waiters {
     type Call = BlockedCall;
     type Handle = usize;
     type Reply = bool;
-    type Write = ();
+    type Write = Infallible;
 }
 
 /// A semaphore, its clients, and the events that may happen.
@@ -72,7 +81,8 @@ pub struct WaitingWorld {
     pub limit: u64,
     /// The length of each lease in milliseconds.
     pub lease_ms: u64,
-    /// The calls that each client may make: quantity, LEAVE, and BLOCK in microseconds.
+    /// The calls that each client may make: quantity, LEAVE, and BLOCK in milliseconds, 0 for no limit. `None` if the call
+    /// does not wait.
     pub clients: Vec<Vec<(u64, u64, Option<u64>)>>,
     /// The maximum number of actions of each client.
     pub calls: u8,
@@ -149,93 +159,120 @@ fn with_key<T>(saved: &mut Option<Saved>, body: impl FnOnce(&Memory) -> T) -> T 
     })
 }
 
-impl WaitingWorld {
-    /// Makes the call in the engine, and writes its result.
-    fn attempt(
-        &self,
-        state: &mut LineState,
-        call: &BlockedCall,
-        barred: bool,
-        mode: Mode,
-    ) -> Option<Decision> {
-        let request = call.request(self.limit, self.lease_ms);
-        let now_us = state.wall_us;
-        with_key(&mut state.saved, |memory| {
-            let new_id = || Id::from(&b"z"[..]);
-            decide(memory.key(KEY, now_us), &request, barred, mode, new_id).ok()
-        })
+/// The id of the client's reservation.
+fn id_of(client: usize) -> [u8; 1] {
+    [b'a' + client as u8]
+}
+
+/// Returns the call at the head of the line.
+fn head(state: &LineState) -> Option<(Ticket, BlockedCall)> {
+    let mut lines = state.lines.clone();
+    let line = lines.wake(DB_KEY, state.mono_us)?;
+    lines.head(line)
+}
+
+/// The key and the line of a state while a step is taken.
+struct WorldKeyspace<'w> {
+    memory: &'w Memory,
+    state: RefCell<&'w mut LineState>,
+    mistake: Option<Mistake>,
+}
+
+impl Keyspace for WorldKeyspace<'_> {
+    type Key = ();
+    type Store<'k>
+        = MemoryKey<'k>
+    where
+        Self: 'k;
+
+    fn store(&self, (): (), _access: Access) -> MemoryKey<'_> {
+        self.memory.key(KEY, self.state.borrow().wall_us)
     }
 
-    /// Returns the verdict that the call would get now.
-    fn look(&self, state: &LineState, call: &BlockedCall) -> Option<Verdict> {
-        let request = call.request(self.limit, self.lease_ms);
-        let look = |memory: &Memory| memory.look(KEY, &request, state.wall_us);
-        with_key(&mut state.saved.clone(), look).ok().map(|decision| decision.verdict)
+    fn new_id(&self) -> Id {
+        Id::from(&b"z"[..])
     }
 
-    fn head(&self, state: &LineState) -> Option<(LineId, Ticket, BlockedCall)> {
-        let mut lines = state.lines.clone();
-        let line = lines.wake(DB_KEY, state.mono_us)?;
-        lines.head(line).map(|(ticket, call)| (line, ticket, call))
+    fn inspect(&self, (): ()) -> Result<Inspection<MemoryWindow<'_>>, Error> {
+        Err(Error::NotLimit)
     }
 
-    /// Tries the call at the head of the line, and ends its wait if it is granted or overdue. Returns whether it ended.
-    fn try_head(
-        &self,
-        state: &mut LineState,
-        line: LineId,
-        ticket: Ticket,
-        call: &BlockedCall,
-        is_overdue: bool,
-    ) -> bool {
-        let (mut ticket, mut call) = (ticket, *call);
-        if self.mistake == Some(Mistake::LastIsTried) {
-            if let Some(last) = state.waiting.last().copied() {
-                let clients = &self.clients[last.client];
-                if let Some((quantity, leave, block_us)) =
-                    clients.iter().copied().find(|(_, leave, _)| *leave == last.leave)
-                {
-                    let id = [b'a' + last.client as u8];
-                    call = BlockedCall { client: last.client, quantity, leave, block_us, id };
-                    ticket = last.ticket;
-                }
-            }
+    fn count_settled(&self, _outcome: SettleOutcome, _number: u64) {}
+
+    fn count_policy(&self, _id: u64, _verdict: PolicyVerdict) {}
+
+    fn note_denial(&self, (): ()) {}
+
+    fn most_denied(&self, _now_us: u64, _count: usize) -> Vec<HeavyRow> {
+        Vec::new()
+    }
+
+    fn forget_denials(&self) {}
+}
+
+impl WaitingKeyspace for WorldKeyspace<'_> {
+    type Types = Waiters;
+
+    fn change<T>(&self, transition: impl FnOnce(&mut Lines<Waiters>, u64) -> T) -> T {
+        let state = &mut **self.state.borrow_mut();
+        transition(&mut state.lines, state.mono_us)
+    }
+
+    fn read_lines<T: Default>(&self, (): (), read: impl FnOnce(&Lines<Waiters>, DbKey) -> T) -> T {
+        read(&self.state.borrow().lines, DB_KEY)
+    }
+
+    fn wake<'k>(&self, (): (), released: Option<MemoryWindow<'k>>)
+    where
+        Self: 'k,
+    {
+        drop(released);
+        let waiting = self.read_lines((), |lines, key| lines.waiting_on(key));
+        if self.mistake == Some(Mistake::NoWake) || waiting == 0 {
+            return;
         }
-        let mode = if is_overdue { Mode::Final } else { Mode::Try };
-        let Some(decision) = self.attempt(state, &call, false, mode) else {
-            // An error: its id is held again, by a lease that had ended before the clock stepped back.
-            self.leave(state, ticket, false);
-            return true;
+        let wall_us = self.state.borrow().wall_us;
+        self.change(|lines, now_us| lines.begin_work(Cause::Command, 0, wall_us, now_us));
+        if let Some(line) = self.change(|lines, now_us| lines.wake(DB_KEY, now_us)) {
+            try_heads(self, line, (), || self.store((), Access::Write), || true);
+        }
+        self.change(|lines, now_us| lines.end_work(now_us));
+    }
+
+    fn request(call: &BlockedCall) -> &Request {
+        &call.request
+    }
+
+    fn age_us(&self, (): ()) -> u64 {
+        0
+    }
+
+    fn note_wait(&self, (): (), _granted: bool) {}
+
+    fn deliver(&self, ticket: Ticket, (): (), result: Result<Decision, Error>) {
+        let state = &mut **self.state.borrow_mut();
+        let granted = result.is_ok_and(|decision| decision.allowed());
+        let ticket = match (self.mistake, state.waiting.last()) {
+            (Some(Mistake::LastIsGranted), Some(last)) if granted => last.ticket,
+            _ => ticket,
         };
-        if decision.verdict.allowed() {
+        let waiter = state.waiting.iter().find(|one| one.ticket == ticket).copied();
+        if granted {
             let first = state.waiting.iter().min_by_key(|one| (one.leave, one.ticket));
             let is_first = first.is_some_and(|first| first.ticket == ticket);
-            let waits = state.waiting.iter().any(|one| one.ticket == ticket);
-            state.outcome.check(waits, Claim::Waiting);
+            state.outcome.check(waiter.is_some(), Claim::Waiting);
             state.outcome.check(is_first, Claim::Order);
             state.outcome.event = Some(Event::GrantedAfterWaiting);
-            state.holds_lease[call.client] = true;
-        } else if let (false, Some(wait_us)) = (is_overdue, decision.verdict.retry_after_us()) {
-            state.lines.retry_head_after(line, wait_us, state.mono_us);
-            return false;
-        }
-        self.end(state, ticket, decision.verdict.allowed());
-        true
-    }
-
-    fn end(&self, state: &mut LineState, ticket: Ticket, granted: bool) {
-        if !granted {
-            let until_us =
-                state.waiting.iter().find(|one| one.ticket == ticket).and_then(|one| one.until_us);
-            state
-                .outcome
-                .check(until_us.is_none_or(|until_us| until_us <= state.mono_us), Claim::Patience);
+            if let Some(waiter) = waiter {
+                state.holds_lease[waiter.client] = true;
+            }
+        } else if result.is_ok() {
+            let until_us = waiter.and_then(|one| one.until_us);
+            let is_over = until_us.is_none_or(|until_us| until_us <= state.mono_us);
+            state.outcome.check(is_over, Claim::Patience);
             state.outcome.event = Some(Event::Dismissed);
         }
-        self.leave(state, ticket, granted);
-    }
-
-    fn leave(&self, state: &mut LineState, ticket: Ticket, granted: bool) {
+        // Otherwise the call has failed: its id is held again, by a lease that had ended before the clock stepped back.
         state.lines.end(ticket, granted, state.mono_us);
         state.lines.take_reply(ticket, state.mono_us);
         state.lines.forget(ticket, state.mono_us);
@@ -243,45 +280,57 @@ impl WaitingWorld {
         state.head_could_since = None;
     }
 
-    /// Wakes the head of the line, as the module's `wake_key` does.
-    fn wake(&self, state: &mut LineState) {
-        if self.mistake == Some(Mistake::NoWake) || !state.lines.is_barred(DB_KEY, u64::MAX) {
-            return;
-        }
-        state.lines.begin_work(Cause::Command, 0, state.wall_us, state.mono_us);
-        if let Some(line) = state.lines.wake(DB_KEY, state.mono_us) {
-            while let Some((ticket, call)) = state.lines.head(line) {
-                if !self.try_head(state, line, ticket, &call, false) {
-                    break;
-                }
-            }
-        }
-        state.lines.end_work(state.mono_us);
+    fn write(&self, _line: LineId, (): (), never: Infallible) -> LineProgress {
+        match never {}
+    }
+}
+
+impl WaitingWorld {
+    /// Runs `step` on the key and the line of a state.
+    fn run<T>(&self, state: &mut LineState, step: impl FnOnce(&WorldKeyspace) -> T) -> T {
+        let mut saved = state.saved.take();
+        let done = with_key(&mut saved, |memory| {
+            step(&WorldKeyspace { memory, state: RefCell::new(state), mistake: self.mistake })
+        });
+        state.saved = saved;
+        done
     }
 
-    /// Runs the timer's work, as the module's `fired` does.
+    fn request(&self, client: usize, which: usize) -> Request {
+        let (quantity, leave, _) = self.clients[client][which];
+        let window = WindowLimit { max: self.limit, rule: Rule::Semaphore, max_entries: 4096 };
+        let reserve = NewReservation {
+            lease_ms: self.lease_ms,
+            count_lapsed: false,
+            id: Some(Id::from(&id_of(client)[..])),
+            max_reservations: 100,
+        };
+        let mut request = Request::new(Limit::Reserve(window, reserve));
+        request.ask.quantity = Quantity::Take(quantity);
+        request.ask.leave = leave;
+        request
+    }
+
+    /// Returns the verdict that the call at the head of the line would get now. `None` if nobody waits.
+    fn look_at_head(&self, state: &LineState) -> Option<Verdict> {
+        let (_, call) = head(state)?;
+        let look = |memory: &Memory| memory.look(KEY, &call.request, state.wall_us);
+        with_key(&mut state.saved.clone(), look).ok().map(|decision| decision.verdict)
+    }
+
+    /// Serves the lines when the timer fires.
     fn fire(&self, state: &mut LineState) {
+        let due_us = state.mono_us;
         state.timer_us = None;
-        state.lines.begin_work(Cause::Timer, 0, state.wall_us, state.mono_us);
-        while let Some((line, _)) = state.lines.next_line(state.mono_us) {
-            for _ in 0..8 {
-                match state.lines.next_step(line, true, state.mono_us) {
-                    None => break,
-                    Some(LineStep::Write(())) => {}
-                    Some(LineStep::Try { ticket, call, is_overdue }) => {
-                        if !self.try_head(state, line, ticket, &call, is_overdue) && is_overdue {
-                            break;
-                        }
-                    }
-                    Some(LineStep::Dismiss { ticket, call }) => {
-                        self.attempt(state, &call, true, Mode::Try);
-                        self.end(state, ticket, false);
-                    }
-                }
+        state.lines.begin_work(Cause::Timer, 0, state.wall_us, due_us);
+        self.run(state, |keyspace| {
+            let next = || keyspace.change(|lines, now_us| lines.next_line(now_us));
+            while let Some((line, _)) = next() {
+                take_steps(keyspace, line, (), true, due_us, || true);
+                keyspace.change(|lines, now_us| lines.move_to_back(line, now_us));
             }
-            state.lines.move_to_back(line, state.mono_us);
-        }
-        state.lines.end_work(state.mono_us);
+        });
+        state.lines.end_work(due_us);
     }
 
     fn set_timer(&self, state: &mut LineState) {
@@ -295,29 +344,36 @@ impl WaitingWorld {
         }
     }
 
+    /// Makes a call. Returns `None` if the client waits, or if the call is an error.
     fn ask(&self, state: &mut LineState, client: usize, which: usize) -> Option<()> {
         if state.waiting.iter().any(|one| one.client == client) {
             return None;
         }
-        let (quantity, leave, block_us) = self.clients[client][which];
-        let call = BlockedCall { client, quantity, leave, block_us, id: [b'a' + client as u8] };
-        self.wake(state);
-        let barred =
-            state.lines.is_barred(DB_KEY, leave) && self.mistake != Some(Mistake::Overtakes);
-        let mode = if block_us.is_some() { Mode::Try } else { Mode::Final };
-        let decision = self.attempt(state, &call, barred, mode)?;
-        if decision.verdict.allowed() {
+        let (_, leave, block_ms) = self.clients[client][which];
+        let request = self.request(client, which);
+        let mode = if block_ms.is_some() { Mode::Try } else { Mode::Final };
+        let decision = self.run(state, |keyspace| match self.mistake {
+            Some(Mistake::Overtakes) => {
+                keyspace.wake((), None);
+                let store = keyspace.store((), Access::Write);
+                decide(keyspace, store, &request, false, mode).ok()
+            }
+            _ => decide_in_turn(keyspace, (), &request, mode).ok(),
+        })?;
+        if decision.allowed() {
             let overtaken = state.waiting.iter().any(|one| one.leave <= leave);
             state.outcome.check(!overtaken, Claim::Order);
             state.holds_lease[client] = true;
             return Some(());
         }
-        let (Some(block_us), Verdict::Denied { wait_us, .. }) = (block_us, decision.verdict) else {
+        let Some(block_ms) = block_ms else { return Some(()) };
+        let Some(wait_us) = time_to_wait_us(&decision, state.wall_us, block_ms) else {
             return Some(());
         };
         let ticket = state.lines.admit(100)?;
-        let until_us = (block_us > 0).then(|| state.mono_us + block_us);
-        let id = Some(Box::from(call.id));
+        let until_us = deadline_us(state.mono_us, block_ms);
+        let call = BlockedCall { client, which, request };
+        let id = Some(Box::from(id_of(client)));
         let joins = Joining { call, leave, id, handle: client, deadline_us: until_us, wait_us };
         state.lines.join(ticket, DB_KEY, joins, state.mono_us);
         state.waiting.push(BookedWaiter { leave, ticket, client, until_us });
@@ -327,18 +383,20 @@ impl WaitingWorld {
 
     /// Releases the client's reservation. Returns `None` if that is an error.
     fn release(&self, state: &mut LineState, client: usize) -> Option<()> {
-        self.wake(state);
-        let (id, now_us) = (Id::from(&[b'a' + client as u8][..]), state.wall_us);
-        with_key(&mut state.saved, |memory| memory.release(KEY, &id, now_us)).ok()?;
+        self.run(state, |keyspace| {
+            let mut window = keyspace.store((), Access::Write).window();
+            settle::release(&mut window, &[&id_of(client)[..]]).ok()?;
+            keyspace.wake((), Some(window));
+            Some(())
+        })?;
         state.holds_lease[client] = false;
-        self.wake(state);
         Some(())
     }
 
     /// Ends the client's wait because it has disconnected.
     fn disconnect(&self, state: &mut LineState, client: usize) -> Option<()> {
         let ticket = state.waiting.iter().find(|one| one.client == client)?.ticket;
-        let head = self.head(state).map(|(_, head, _)| head);
+        let head = head(state).map(|(head, _)| head);
         if self.mistake != Some(Mistake::GhostInLine) {
             state.lines.withdraw(ticket, state.mono_us);
             state.lines.forget(ticket, state.mono_us);
@@ -355,8 +413,7 @@ impl WaitingWorld {
     fn pass(&self, state: &mut LineState, us: u64) {
         let end_us = state.mono_us + us;
         for _ in 0..10_000 {
-            let wait_us =
-                self.head(state).and_then(|(_, _, call)| self.look(state, &call)?.retry_after_us());
+            let wait_us = self.look_at_head(state).and_then(Verdict::retry_after_us);
             let lapses_us = wait_us.map(|wait_us| state.mono_us + wait_us);
             let due_us = state.timer_us.map(|us| us.max(state.mono_us));
             let stop_us =
@@ -377,10 +434,7 @@ impl WaitingWorld {
 
     /// Notes the time since which the head could be granted, and checks that no call waits too long.
     fn note_could(&self, state: &mut LineState, is_woken: bool) {
-        let head = self.head(state);
-        let could =
-            head.and_then(|(_, _, call)| self.look(state, &call)).is_some_and(Verdict::allowed);
-        if !could {
+        if !self.look_at_head(state).is_some_and(Verdict::allowed) {
             state.head_could_since = None;
         } else {
             let (since_us, is_woken) =

@@ -118,8 +118,8 @@ pub fn line(size: Size) -> WaitingWorld {
         lease_ms: 30,
         clients: vec![
             vec![(1, 0, Some(0)), (2, 0, None)],
-            vec![(2, 0, Some(20_000)), (1, 1, Some(0))],
-            vec![(1, 1, Some(100_000)), (1, 0, None)],
+            vec![(2, 0, Some(20)), (1, 1, Some(0))],
+            vec![(1, 1, Some(100)), (1, 0, None)],
         ],
         calls: size.of(2, 3),
         time_passes: size.of((2, vec![10_000, 100_000]), (3, vec![10_000, 29_999, 100_000])),
@@ -144,7 +144,7 @@ pub fn with_mistake(mistake: Mistake) -> Option<World> {
         Mistake::NoWake
         | Mistake::NoTimer
         | Mistake::Overtakes
-        | Mistake::LastIsTried
+        | Mistake::LastIsGranted
         | Mistake::GhostInLine => {
             return None;
         }
