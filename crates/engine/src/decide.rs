@@ -92,8 +92,8 @@ impl<'r, S: Store> Part<'r, S> {
         };
         match &request.limit {
             Limit::Rate(rate) => part(PartState::Bucket(BucketState::new(store, request, rate))),
-            Limit::Window(window) | Limit::Reserve(window, _) => {
-                part(PartState::Window(WindowState::new(store, request, window)))
+            Limit::Window(limit) | Limit::Reserve(limit, _) => {
+                part(PartState::Window(WindowState::new(store, request, limit)))
             }
         }
     }
@@ -124,7 +124,7 @@ impl<'r, S: Store> Part<'r, S> {
     fn decision(&mut self) -> Decision {
         let decision = match &mut self.state {
             PartState::Bucket(state) => state.bucket.decision(self.verdict),
-            PartState::Window(window) => window.decision(self.verdict),
+            PartState::Window(state) => state.decision(self.verdict),
         };
         Decision { earliest_grant_us: self.earliest_grant_us, ..decision }
     }
@@ -157,15 +157,15 @@ pub fn judge<'p, 'r, S: Store>(
             let barred =
                 (part.barred || mode == Mode::CountDenial) && part.request.ask.takes_unforced();
             part.verdict = match &mut part.state {
-                PartState::Bucket(bucket) => bucket.judge(barred)?,
-                PartState::Window(window) => window.judge(barred)?,
+                PartState::Bucket(state) => state.judge(barred)?,
+                PartState::Window(state) => state.judge(barred)?,
             };
             part.judgement.allowed = part.verdict.allowed();
             part.judgement.is_choice = !has_choice && part.permits();
             if part.judgement.is_choice {
                 has_choice = true;
-                if let PartState::Window(window) = &part.state {
-                    window.check_room(part.verdict)?;
+                if let PartState::Window(state) = &part.state {
+                    state.check_room(part.verdict)?;
                 }
             }
         }
@@ -187,13 +187,13 @@ impl<'p, 'r, S: Store> Judged<'p, 'r, S> {
         for part in &mut *parts {
             let action = part.action(mode, allowed);
             part.verdict = match &mut part.state {
-                PartState::Bucket(bucket) => bucket.plan(part.verdict, action),
-                PartState::Window(window) => window.plan(part.verdict, action, &mut new_id)?,
+                PartState::Bucket(state) => state.plan(part.verdict, action),
+                PartState::Window(state) => state.plan(part.verdict, action, &mut new_id)?,
             };
             if mode == Mode::Try && !allowed {
                 part.earliest_grant_us = match &mut part.state {
-                    PartState::Bucket(bucket) => bucket.earliest_grant_us()?,
-                    PartState::Window(window) => window.earliest_grant_us()?,
+                    PartState::Bucket(state) => state.earliest_grant_us()?,
+                    PartState::Window(state) => state.earliest_grant_us()?,
                 };
             }
         }

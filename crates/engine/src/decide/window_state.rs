@@ -16,14 +16,14 @@ use crate::window::{
 /// What a request asks of a window: the window as it was read, and the changes to write.
 pub(crate) struct WindowState<'r, S: Store> {
     request: &'r Request,
-    window: &'r WindowLimit,
+    limit: &'r WindowLimit,
     /// The reservation to make. `None` if the call counts an event.
     reservation: Option<&'r NewReservation>,
     store: S,
     pub(super) key: S::Window,
     pub(crate) count: WindowCount,
     ban: BanNow,
-    /// A waiter comes first.
+    /// Whether it was judged as a request that waiters come before. That is also how a denial is counted.
     barred: bool,
     /// The changes to write. `None` if there are none.
     pub(crate) planned: Option<WindowPlan>,
@@ -61,11 +61,11 @@ impl<'r, S: Store> WindowState<'r, S> {
     pub(super) fn new(
         mut store: S,
         request: &'r Request,
-        window: &'r WindowLimit,
+        limit: &'r WindowLimit,
     ) -> WindowState<'r, S> {
         WindowState {
             request,
-            window,
+            limit,
             reservation: request.limit.reservation(),
             key: store.window(),
             store,
@@ -79,7 +79,7 @@ impl<'r, S: Store> WindowState<'r, S> {
     /// Returns the use of the limit now.
     fn usage(&self) -> WindowUsage {
         let held = self.key.reservations().total();
-        WindowUsage { limit: self.window.max, counted: self.count.counted(), held }
+        WindowUsage { limit: self.limit.max, counted: self.count.counted(), held }
     }
 
     /// Returns the verdict with its times. Only RL.ACQUIRE distinguishes held from counted.
@@ -178,8 +178,8 @@ impl<'r, S: Store> WindowState<'r, S> {
         if self.request.ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
             return Err(Refusal::SumTooLarge.into());
         }
-        let limit = self.window.max;
-        let event = EventChange::Record { weight: quantity, denied: false, limit };
+        let max = self.limit.max;
+        let event = EventChange::Record { weight: quantity, denied: false, limit: max };
         self.plan_events(event, self.ban_after_grant())?;
         Ok(())
     }
@@ -194,8 +194,8 @@ impl<'r, S: Store> WindowState<'r, S> {
         let (now_us, lease_ms) = (self.count.rule_now().now_us(), new.lease_ms);
         let order_us = self.key.reservations().next_order_us(now_us);
         let lease_end_us = lease_end_us(now_us, lease_ms);
-        let gone_us = self.store.gone_us(&self.window.rule, lease_end_us, new.count_lapsed)?;
-        let rule = self.store.write_rule(&self.window.rule);
+        let gone_us = self.store.gone_us(&self.limit.rule, lease_end_us, new.count_lapsed)?;
+        let rule = self.store.write_rule(&self.limit.rule);
         let planned = self.plan_events(EventChange::DropDead, self.ban_after_grant())?;
         let id = new.id.unwrap_or_else(new_id);
         let reservation =
@@ -221,8 +221,8 @@ impl<'r, S: Store> WindowState<'r, S> {
     pub(super) fn judge(&mut self, barred: bool) -> Result<Verdict, S::Error> {
         self.barred = barred;
         check_clock(self.store.now_us())?;
-        let rule_now = self.store.rule_now(&self.window.rule).ok_or(Refusal::Clock)?;
-        let rule_now = rule_now.with_entries(self.window.max_entries);
+        let rule_now = self.store.rule_now(&self.limit.rule).ok_or(Refusal::Clock)?;
+        let rule_now = rule_now.with_entries(self.limit.max_entries);
         self.key.read(self.request.id())?;
         if self.key.reservations().has_id() {
             return Err(Refusal::Duplicate.into());
@@ -263,11 +263,11 @@ impl<'r, S: Store> WindowState<'r, S> {
 
     /// Returns whether a denial of this request counts (COUNTDENIED).
     pub(crate) fn counts_denial(&self) -> bool {
-        let (ask, limit) = (&self.request.ask, self.window.max);
+        let (ask, max) = (&self.request.ask, self.limit.max);
         self.request.count_denied
             && ask.quantity.takes()
-            && ask.quantity.wanted() <= limit
-            && ask.min_available(limit).is_some()
+            && ask.quantity.wanted() <= max
+            && ask.min_available(max).is_some()
             && (self.ban.runs() || !self.usage().only_leave_denies(ask))
     }
 
@@ -320,8 +320,8 @@ impl<'r, S: Store> WindowState<'r, S> {
         // Like the verdict, the ban is decided before the denial counts.
         self.begin_ban(verdict, ban_ms);
         let ban = self.ban.ban_or_mark();
-        let (ask, limit) = (&self.request.ask, self.window.max);
-        let event = EventChange::Record { weight: ask.quantity.wanted(), denied: true, limit };
+        let (ask, max) = (&self.request.ask, self.limit.max);
+        let event = EventChange::Record { weight: ask.quantity.wanted(), denied: true, limit: max };
         self.plan_events(event, ban)?;
         let untimed = self.usage().judge(ask, self.barred);
         self.verdict(untimed)
