@@ -227,7 +227,8 @@ impl fmt::Display for Error {
             | Error::Unreachable { reason: text, .. } => f.write_str(text),
             Error::Denied(reply) => match reply.retry_after {
                 Some(wait) => write!(f, "denied; allowed in {} ms", wait.as_millis()),
-                None => f.write_str("denied, and never allowed"),
+                None if reply.reachable => f.write_str("denied, and never allowed"),
+                None => f.write_str("denied, because no server answers"),
             },
             Error::Lapsed { limits } => {
                 let limits = listed(limits.iter().map(String::as_str));

@@ -402,6 +402,8 @@ fn what_would_never_be_denied_is_not_denied_while_no_server_answers() {
         assert_eq!((denied.is_allowed(), denied.granted), (false, Some(0)));
         let denied = limiter.take("k", &rate).ahead(MS).await.unwrap();
         assert_eq!((denied.is_allowed(), denied.wait), (false, None));
+        let denied = limiter.acquire("s", &Semaphore::new(1)).await.unwrap_err();
+        assert_eq!(denied.to_string(), "denied, because no server answers");
     });
     drop(frozen);
 }
