@@ -47,6 +47,7 @@ from .fixtures import (
     close,
     differences,
     done,
+    entered,
     limit,
     make,
     settled,
@@ -478,6 +479,31 @@ class Settling(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "start new thread"):
                 limiter.acquire([Clause.acquire("k", Window(9, 60))]).__enter__()
         self.assertEqual(limiter.held("k"), [])
+
+    def test_a_reservation_is_not_used_before_its_block(self) -> None:
+        async def check(kind: type[Recorder]) -> None:
+            for limits in ("k", Window(9, 60)), ([Clause.acquire("k", Window(9, 60))],):
+                recorder = kind(ConnectionError("refused"))
+                job: Any = recorder.limiter().acquire(*limits)
+                uses: list[Callable[[], Any]] = [
+                    *(lambda: job.reply, lambda: job.id, lambda: job.set(3)),
+                    *(job.apply, lambda: job.apply(3), job.release, job.renew, lambda: job.renew("5s")),
+                ]
+                for use in uses:
+                    with self.assertRaisesRegex(RuntimeError, r"use `with limiter.acquire\(..\) as job:`"):
+                        await done(use())
+                self.assertRaisesRegex(ValueError, "at least 0", job.set, -1)
+                self.assertEqual(recorder.sent, [])
+                with self.assertRaises(ConnectionError):
+                    async with entered(job):
+                        self.fail("entered")
+                self.assertRaisesRegex(RuntimeError, "reserving failed", getattr, job, "reply")
+                # A program may release in a `finally`, whatever happened.
+                self.assertTrue(await done(job.release()))
+
+        for kind in Recorder, AsyncRecorder:
+            with self.subTest(kind=kind.__name__):
+                asyncio.run(check(kind))
 
     def test_a_reservation_has_another_id_each_time_it_is_entered(self) -> None:
         recorder = Recorder(RESERVED, 1, RESERVED, 1)

@@ -71,7 +71,8 @@ class LimiterBase(Generic[Reservation]):
         leases are renewed while the block runs.
 
         What acquire() returns can be entered again, and reserves again, but not while its block runs (RuntimeError). So
-        threads and tasks call acquire() for each block.
+        threads and tasks call acquire() for each block. Before the first block nothing is reserved: then `reply`, `id`,
+        set(), apply(), release() and renew() raise RuntimeError. reserve() does without a block.
         """
         return self._reservation_class._for_acquire(self._core, key, window, quantity, settle=settle, options=options)
 

@@ -37,9 +37,6 @@ MIN_RENEWAL_MS = 5
 class ReservationBase:
     """A reservation of one limit, or the reservations of several limits as one."""
 
-    #: The reply to RL.ACQUIRE or RL.ALL, once the context is entered.
-    reply: Reply
-
     def __init__(
         self,
         core: Core[Any],
@@ -67,6 +64,9 @@ class ReservationBase:
         self._fallback_reservation: Any = None
         self._costs: dict[str, int] = {}
         self._settled = False
+        self._reply: Reply | None = None
+        #: True until a reservation from acquire() is entered for the first time.
+        self._is_new = call is not None
         self._is_entered = False
         #: Locked while the block runs.
         self._block = Lock()
@@ -97,7 +97,7 @@ class ReservationBase:
 
     def _hold(self, reply: Reply) -> None:
         """Stores the reply and the reservations that it made."""
-        self.reply = reply
+        self._reply = reply
         self._settled, self._costs = False, {}
         answers: Sequence[Reply] = [reply]
         if isinstance(reply, AllReply):
@@ -116,6 +116,21 @@ class ReservationBase:
     def _renew_within(self, lease_ms: int) -> None:
         self._renewal_seconds = max(lease_ms / RENEWALS_PER_LEASE, MIN_RENEWAL_MS) / 1000
 
+    def _check_entered(self) -> None:
+        if self._is_new:
+            raise RuntimeError(
+                "acquire() reserves at the start of a block: use `with limiter.acquire(..) as job:`, with asyncio "
+                "`async with`, or reserve() without a block"
+            )
+
+    @property
+    def reply(self) -> Reply:
+        """The reply of RL.ACQUIRE or RL.ALL. Raises RuntimeError before the block, because nothing was sent yet."""
+        self._check_entered()
+        if self._reply is None:
+            raise RuntimeError("there is no reply, because reserving failed with an error")
+        return self._reply
+
     @property
     def id(self) -> Id | None:
         """The id of a single reservation. None if nothing is reserved: the quantity is 0, the SHADOW of a policy allowed the
@@ -129,12 +144,14 @@ class ReservationBase:
 
     def set(self, cost: Cost) -> None:
         """Sets what was really used, which counts when the block ends. A later call replaces what an earlier one set for the
-        same limit.
+        same limit. Raises RuntimeError before the block.
 
         For several limits, `cost` maps their names to what was used. For a limit that no call names, all that was reserved
         counts.
         """
-        self._costs.update(self._checked_costs(cost))
+        costs = self._checked_costs(cost)
+        self._check_entered()
+        self._costs.update(costs)
 
     def _checked_costs(self, cost: Cost) -> dict[str, int]:
         if not isinstance(cost, Mapping):
@@ -158,6 +175,7 @@ class ReservationBase:
     ) -> list[str]:
         """Applies, releases or renews all reservations, as `name` says. Returns the names of the limits whose reservation
         had ended."""
+        self._check_entered()
         reserved = self._reserved
         if not reserved:
             return []
@@ -235,6 +253,7 @@ class ReservationBase:
     async def _enter(self) -> None:
         if not self._block.acquire(blocking=False):
             raise RuntimeError("a reservation must not be entered while it is entered: call acquire() for each block")
+        self._is_new = False
         try:
             if self._call is not None:
                 self._hold(await self._core.send(self._call, "reserve", self._args, self._kwargs))
