@@ -110,8 +110,10 @@ class Answers(unittest.TestCase):
             self.assertIsInstance(caught.exception, errors.ResponseError)
         with self.assertRaisesRegex(UnknownPolicy, "^NOPOLICY no policy has the name gold$"):
             limiter.window("k", "@gold")
-        with self.assertRaisesRegex(TypeError, "a key must be"):
-            limiter.window(5, Window(1, 2))  # type: ignore[arg-type]
+        key: Any
+        for key in 5, None:
+            with self.assertRaisesRegex(TypeError, "a key must be"):
+                limiter.window(key, Window(1, 2))
         with self.assertRaisesRegex(TypeError, "limit must be a Rate"):
             limiter.throttle("k", Window(1, 2))  # type: ignore[arg-type]
         with self.assertRaisesRegex(TypeError, "quantity must be an integer"):

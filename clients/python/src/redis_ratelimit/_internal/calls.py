@@ -53,7 +53,7 @@ class Call(Generic[T]):
     block_ms: int | None = None
     #: The longest that the call takes, in seconds, if the limiter's deadline is not shorter.
     at_most_seconds: float | None = None
-    #: Merges the replies of all nodes of a cluster.
+    #: Merges the replies of all nodes of a cluster. None: the call is for one node.
     merge: Callable[[list[T]], T] | None = None
     #: Further commands, on the same key or on keys of the same slot. Core.send sends all commands as one transaction, and
     #: reads the list of their replies, which may have error replies.
@@ -63,6 +63,11 @@ class Call(Generic[T]):
     #: The keys of the reservations that the call may make with ids that the program did not choose, and where the words of
     #: such ids would be inserted in `words`.
     without_ids: Sequence[tuple[Key, int]] = ()
+
+    def check_key(self) -> None:
+        """Raises TypeError unless the key is a str or bytes. A call to every node has none."""
+        if self.merge is None and not isinstance(self.key, (str, bytes)):
+            raise TypeError(f"a key must be str or bytes, not {self.key!r}")
 
 
 def unreached(allow: bool, *, quantity: int, force: bool = False, atmost: bool = False, ahead: bool = False) -> Reply:

@@ -204,8 +204,7 @@ class Core(Connector[IOType]):
         """Sends a call and returns its reply. While Redis is away, a fallback's method `name` is called with `args` and
         `kwargs`. Without a name, as for settling several reservations, there is no fallback."""
         self.enter_loop()
-        if call.key is not None and not isinstance(call.key, (str, bytes)):
-            raise TypeError(f"a key must be str or bytes, not {call.key!r}")
+        call.check_key()
         memory = self._memory
         if memory is not None and call.key is not None and name in _SETTLING:
             # A reservation is settled where it was made.

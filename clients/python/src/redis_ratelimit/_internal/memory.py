@@ -274,8 +274,7 @@ class MemoryCore:
 
     async def send(self, call: Call[T], *_: object) -> T:
         """Returns the reply to a call. The arguments after the call are those of a fallback, which is never needed."""
-        if call.key is not None and not isinstance(call.key, (str, bytes)):
-            raise TypeError(f"a key must be str or bytes, not {call.key!r}")
+        call.check_key()
         memory = self.memory
         if call.further_commands:
             return call.read(await self.send_all(call.key, [call.words, *call.further_commands]))

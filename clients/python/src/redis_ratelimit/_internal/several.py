@@ -33,10 +33,10 @@ def reserve(
     if isinstance(key, (str, bytes)):
         return calls.reserve(key, window, quantity, **options)
     check_names("reserve", options, ReserveOptions)
-    if window is not None or quantity != 1 or option_words(None, **options):
-        raise ValueError("a reservation of several limits takes only their clauses, which have the options")
     if not isinstance(key, (list, tuple)):
         raise TypeError(f"a key must be str or bytes, and several limits a list of clauses, not {key!r}")
+    if window is not None or quantity != 1 or option_words(None, **options):
+        raise ValueError("a reservation of several limits takes only their clauses, which have the options")
     call: Call[Any] = _all("RL.ALL", key)
     if not call.reserving:
         raise ValueError("one limit at least must be made by Clause.acquire and take something")
