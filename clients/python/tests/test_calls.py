@@ -132,6 +132,28 @@ class Calls(unittest.TestCase):
                     getattr(Recorder(reply).limiter(), case["call"])(*positional, **options)
                 self.assertIn(f"unexpected reply to {case['words'].split()[0]}", str(raised.exception))
 
+    def test_a_reply_outside_the_protocol_is_an_error(self) -> None:
+        error = errors.InvalidResponse("Protocol Error: b'HTTP/1.1 400 Bad Request'")
+        with self.assertRaises(errors.InvalidResponse):
+            Recorder(error).limiter(unreachable="allow").throttle("k", "@free")
+
+    def test_values_that_only_the_server_checks_are_sent(self) -> None:
+        rate, window = Rate(1, 2, 3), Window(3, 60)
+        calls: list[tuple[str, Callable[[Any], Any]]] = [
+            ("RL.THROTTLE k -1 0 -1 1 MS", lambda it: it.throttle("k", Rate(-1, 0, -1))),
+            ("RL.THROTTLE k 1 2 3 1 AHEAD 5 BLOCK 5 MS", lambda it: it.throttle("k", rate, ahead=5, block=5)),
+            (f"RL.THROTTLE k 1 2 3 {2**70} MS", lambda it: it.throttle("k", rate, 2**70)),
+            ("RL.WINDOW k -1 60 1 MS", lambda it: it.window("k", Window(-1, 60))),
+            ("RL.WINDOW k 3 60 1 ATMOST FORCE MS", lambda it: it.window("k", window, atmost=True, force=True)),
+            ("RL.TOP COUNT 0", lambda it: it.top(0)),
+            ("RL.RELEASE k", lambda it: it.release("k")),
+        ]
+        for words, call in calls:
+            recorder = Recorder(ResponseError("refused by the server"))
+            with self.subTest(words=words), self.assertRaisesRegex(ResponseError, "refused by the server"):
+                call(recorder.limiter(unreachable="allow"))
+            self.assertEqual(recorder.sent, [words])
+
     def test_durations_can_be_timedeltas(self) -> None:
         recorder = Recorder(ALLOWED, RESERVED)
         limiter = recorder.limiter()

@@ -212,11 +212,11 @@ class _Renewals:
 class Limiter(LimiterBase[Reservation]):
     """A limiter whose limits are kept by a server with redis-ratelimit.
 
-    A call that is denied returns a reply whose `allowed` is False; only acquire() raises Denied. Wrong arguments raise
-    TypeError or ValueError before anything is sent. Error replies are always raised: as UnknownPolicy, as MissingModule, or
-    as the client library's ResponseError. If Redis does not answer, `unreachable` decides. But calls that settle, list or
-    inspect, which are apply, release, renew, held, info, top, policies and reset, then raise the client library's
-    ConnectionError or TimeoutError.
+    A call that is denied returns a reply whose `allowed` is False; only acquire() raises Denied. Arguments of a wrong type,
+    and wrong values that the client checks, raise TypeError or ValueError before anything is sent. The server checks the
+    rest. Error replies are always raised: as UnknownPolicy, as MissingModule, or as the client library's ResponseError. If
+    Redis does not answer, `unreachable` decides. But calls that settle, list or inspect, which are apply, release, renew,
+    held, info, top, policies and reset, then raise the client library's ConnectionError or TimeoutError.
 
     The limiter opens its own connections, with the settings of `client`, and never sends a call twice. If all connections
     to a server are in use (50, or the max_connections of `client` if that is less), a call waits for one. If the server
