@@ -443,6 +443,8 @@ class Settling(unittest.TestCase):
             with Recorder(REFUSED).limiter().acquire("k", semaphore(3)):
                 self.fail("entered")
         self.assertEqual((raised.exception.reply.limited, raised.exception.reply.retry_after_ms), (2, 700))
+        copied = pickle.loads(pickle.dumps(raised.exception))
+        self.assertEqual((str(copied), copied.reply), (str(raised.exception), raised.exception.reply))
         with self.assertRaisesRegex(ValueError, "settle must be"):
             Recorder().limiter().acquire("k", "@jobs", settle="no")  # type: ignore[call-overload]
 

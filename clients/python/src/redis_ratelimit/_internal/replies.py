@@ -197,6 +197,10 @@ class Denied(Exception):
         super().__init__(f"denied: {reply}")
         self.reply = reply
 
+    # By default the text would be passed as the reply.
+    def __reduce__(self) -> tuple[type[Denied], tuple[Reply]]:
+        return Denied, (self.reply,)
+
 
 class Busy(Exception):
     """Raised if the server answers other calls, but not this one before its deadline. `unreachable` does not apply, so that
