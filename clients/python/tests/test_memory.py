@@ -129,6 +129,8 @@ class Answers(unittest.TestCase):
             (ValueError, "share must be above 0", {"share": 0}),
             (ValueError, "share must be above 0", {"share": 1.5}),
             (ValueError, "share must be above 0", {"share": float("nan")}),
+            (TypeError, "policies must be a text or a mapping", {"policies": ["free THROTTLE 1 30 60"]}),
+            (TypeError, "settings must be a mapping", {"settings": "timezone Asia/Tokyo"}),
             (ValueError, "polic", {"policies": "free THROTTLE 1"}),
             (ValueError, "no-such", {"settings": {"no-such": "1"}}),
         ]

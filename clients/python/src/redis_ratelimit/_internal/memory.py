@@ -118,6 +118,10 @@ class Memory:
             raise TypeError(
                 f"clock must be a function that returns seconds since 1970, as time.time does, not {clock!r}"
             )
+        if policies is not None and not isinstance(policies, (str, Mapping)):
+            raise TypeError(f"policies must be a text or a mapping from names to definitions, not {policies!r}")
+        if settings is not None and not isinstance(settings, Mapping):
+            raise TypeError(f"settings must be a mapping from names to values, not {settings!r}")
         module = native()
         self.clock = clock
         self.engine = module.Engine(checked_share(share))
