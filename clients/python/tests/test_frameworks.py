@@ -29,7 +29,7 @@ import redis_ratelimit.asyncio
 import redis_ratelimit.django
 import redis_ratelimit.fastapi
 import redis_ratelimit.flask
-from redis_ratelimit import AllReply, Busy, Held, Info, Policy, Rate, Reply, TopKey, Window, headers
+from redis_ratelimit import AllReply, Busy, Held, Info, Policy, Rate, Reply, TopKey, Window, headers, semaphore
 from redis_ratelimit.asgi import RateLimitMiddleware, client_address
 
 from .fixtures import as_list, make
@@ -245,6 +245,7 @@ class WithFastapi(OfAFramework, OnAServer):
         self.assertRaisesRegex(
             ValueError, r"Rate.per\('5/min'\) or Window.per\('5/min'\)", of, limiter, "5/min", key=str
         )
+        self.assertRaisesRegex(ValueError, "must not be a semaphore", of, limiter, semaphore(3), key=str)
         self.assertRaisesRegex(TypeError, "key must be a function", of, limiter, RATE, key="k")
         self.assertRaisesRegex(
             ValueError, "asked by throttle, not by window", of, limiter, RATE, key=str, kind="window"

@@ -26,7 +26,7 @@ from .headers import (
     x_headers,
 )
 from .libraries import kind_of
-from .parameters import Rate, Window, check_policy
+from .parameters import Rate, Window, check_policy, is_semaphore
 from .replies import Busy, Reply
 
 #: The content type of problem details.
@@ -284,6 +284,8 @@ def asking_method(limit: Limit, kind: str | None) -> str:
         return kind
     if not isinstance(limit, (Rate, Window)):
         raise TypeError(f"the limit must be a Rate, a Window or the name of a policy, not {limit!r}")
+    if is_semaphore(limit):
+        raise ValueError("the limit must not be a semaphore: reserve it with acquire() in the view or route")
     name = "throttle" if isinstance(limit, Rate) else "window"
     if kind not in (None, name):
         raise ValueError(f"a {type(limit).__name__} is asked by {name}, not by {kind}")
