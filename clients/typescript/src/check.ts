@@ -75,8 +75,8 @@ const UNIT_MS = new Map([
 /** The same with months and years, which differ in length: the shortest. */
 const MIN_UNIT_MS = new Map([...UNIT_MS, ["mo", 28 * 86_400_000], ["y", 365 * 86_400_000]]);
 
-/** Returns the milliseconds of a number with a unit, or without one in `defaultUnit`; null for other texts. */
-function lengthMs(text: string, units: ReadonlyMap<string, number>, defaultUnit: string): bigint | null {
+/** Returns the milliseconds of a number with a unit, or without one in `defaultUnit`, if given; null for other texts. */
+export function lengthMs(text: string, units: ReadonlyMap<string, number> = UNIT_MS, defaultUnit = ""): bigint | null {
   const [, count, unit] = /^(\d+)([a-z]*)$/i.exec(text) ?? [];
   const unitMs = units.get(unit?.toLowerCase() || defaultUnit);
   return count === undefined || unitMs === undefined ? null : BigInt(count) * BigInt(unitMs);

@@ -2,7 +2,7 @@
 
 import { Breaker } from "./breaker.js";
 import type { Call, Command, Key } from "./command.js";
-import { checkOptions, notOneOf, quote } from "./check.js";
+import { checkOptions, lengthMs, notOneOf, quote } from "./check.js";
 import { transportFor, type Client } from "./clients.js";
 import {
   Busy,
@@ -17,6 +17,7 @@ import {
   UnknownPolicy,
 } from "./errors.js";
 import type { Fallback, Limits } from "./limiter.js";
+import type { Duration } from "./limits.js";
 import { keepReservation, type AllReply } from "./replies.js";
 import {
   afterReplies,
@@ -37,10 +38,11 @@ export interface LimiterOptions {
    */
   unreachable?: "raise" | "allow" | "deny" | Fallback | undefined;
   /**
-   * The longest that a call takes, in milliseconds: waiting for a connection, connecting, sending and answering. A call with
-   * block has that much more. A limiter in `unreachable` is asked after that. Default: no deadline.
+   * The longest that a call takes, as milliseconds or a text with a unit such as "250ms": waiting for a connection,
+   * connecting, sending and answering. A call with block has that much more. A limiter in `unreachable` is asked after that.
+   * Default: no deadline.
    */
-  deadline?: number | undefined;
+  deadline?: Duration | undefined;
 }
 
 /** A method of MemoryLimiter. It returns whether a reservation was made there, so that it must be settled there. */
@@ -71,14 +73,22 @@ function checkUnreachable(value: unknown): void {
   throw notOneOf("unreachable", `"raise", "allow", "deny" or an object with a limiter's methods`, value);
 }
 
-function checkDeadline(value: unknown): void {
-  if (value === undefined) return;
-  if (typeof value !== "number") throw new TypeError(`deadline must be a number of milliseconds, not ${quote(value)}`);
-  if (!(value > 0 && value <= MAX_TIMEOUT_MS)) {
-    throw new RangeError(`deadline must be milliseconds above 0 and up to ${MAX_TIMEOUT_MS}, not ${value}`);
+/** Returns the milliseconds of a deadline, after checking it. */
+function deadlineMs(value: unknown): number | undefined {
+  if (value === undefined) return undefined;
+  const length = typeof value === "string" ? lengthMs(value) : null;
+  const ms = length === null ? value : Number(length);
+  if (typeof ms !== "number") {
+    throw new TypeError(
+      `deadline must be a number of milliseconds, not ${quote(value)}: a text has a unit, as in "250ms"`,
+    );
+  }
+  if (!(ms > 0 && ms <= MAX_TIMEOUT_MS)) {
+    throw new RangeError(`deadline must be milliseconds above 0 and up to ${MAX_TIMEOUT_MS}, not ${ms}`);
   }
   // By mistake this is a number of seconds, with which no call would be answered in time.
-  if (value < 1) throw new RangeError(`deadline must be at least 1 millisecond, not ${value}`);
+  if (ms < 1) throw new RangeError(`deadline must be at least 1 millisecond, not ${ms}`);
+  return ms;
 }
 
 /** The part of a limiter that sends calls. */
@@ -93,9 +103,9 @@ export class Core {
 
   constructor(client: Client, options: LimiterOptions) {
     checkOptions("Limiter", options, ["unreachable", "deadline"]);
-    const { unreachable = "raise", deadline } = options;
+    const { unreachable = "raise" } = options;
     checkUnreachable(unreachable);
-    checkDeadline(deadline);
+    const deadline = deadlineMs(options.deadline);
     this.#transport = transportFor(client, deadline);
     this.#unreachable = unreachable;
     this.#deadline = deadline;

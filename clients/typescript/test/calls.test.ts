@@ -178,11 +178,14 @@ suite("calls", () => {
 
   test("the error of a call that is not answered names the server", async (context) => {
     context.mock.method(performance, "now", () => 0);
-    const limiter = new Limiter({ sendCommand: () => new Promise(() => {}) }, { deadline: 5 });
     const silence = { name: "DeadlinePassed", message: "the server did not answer within 5 ms" };
-    for (let call = 1; call <= FAILURES; call += 1) await assert.rejects(limiter.throttle("k", "@free"), silence);
-    await assert.rejects(limiter.throttle("k", "@free"), { message: `the server does not answer: ${silence.message}` });
-    limiter.close();
+    const open = { message: `the server does not answer: ${silence.message}` };
+    for (const deadline of [5, "5ms"]) {
+      const limiter = new Limiter({ sendCommand: () => new Promise(() => {}) }, { deadline });
+      for (let call = 1; call <= FAILURES; call += 1) await assert.rejects(limiter.throttle("k", "@free"), silence);
+      await assert.rejects(limiter.throttle("k", "@free"), open);
+      limiter.close();
+    }
   });
 
   /** Returns a function that makes a call and then advances the clock, as if the program were busy for that long. */
@@ -386,10 +389,9 @@ suite("calls", () => {
         `unreachable must be "raise", "allow", "deny" or an object with a limiter's methods, not {}`,
         () => new Limiter(recorder, { unreachable: {} } as never),
       ],
-      [
-        'deadline must be a number of milliseconds, not "250"',
-        () => new Limiter(recorder, { deadline: "250" } as never),
-      ],
+      ['deadline must be a number of milliseconds, not "250"', () => new Limiter(recorder, { deadline: "250" })],
+      ['deadline must be a number of milliseconds, not "1mo"', () => new Limiter(recorder, { deadline: "1mo" })],
+      ["deadline must be a number of milliseconds, not {}", () => new Limiter(recorder, { deadline: {} } as never)],
       ['headers has no option "limit"', () => headers({ reachable: true } as never, { limit: "@free" } as never)],
       ['rateLimit has no option "onDenied"', () => rateLimit(async () => null, { onDenied: () => {} } as never)],
       ["rateLimit takes a function that asks the limiter", () => rateLimit(limiter as never)],
@@ -425,7 +427,7 @@ suite("calls", () => {
     for (const ban of [0, "0s", "1mo", "soon", "", "-5s"]) {
       await assert.rejects(limiter.window("k", "@day", { ban }), errorOf(RangeError, "ban must be"), `${ban}`);
     }
-    for (const deadline of [0, -1, NaN, Infinity])
+    for (const deadline of [0, -1, NaN, Infinity, "0ms", "25d"])
       assert.throws(
         () => new Limiter(recorder, { deadline }),
         errorOf(RangeError, "deadline must be milliseconds above 0"),
