@@ -91,9 +91,10 @@ function optionsAndWork<Options extends object>(
  * Asks limits on a server with redis-ratelimit, through a client of node-redis or ioredis.
  *
  * Before anything is sent, a method throws a TypeError for an argument of a wrong type and for an unknown option, and a
- * RangeError for a wrong value. Each method that sends something may throw an error reply of the server, MissingModule,
- * UnknownPolicy, UnexpectedReply, Busy, and the reason of its `signal`. If Redis cannot be reached, `unreachable` decides;
- * it does not apply to methods that settle, list or inspect, which throw the error.
+ * RangeError for a value that cannot be read. The server checks the rest, such as a limit below 0. Each method that sends
+ * something may throw an error reply of the server, MissingModule, UnknownPolicy, UnexpectedReply, Busy, and the reason of
+ * its `signal`. If Redis cannot be reached, `unreachable` decides; it does not apply to methods that settle, list or
+ * inspect, which throw the error.
  */
 export class Limiter {
   readonly #core: Core;

@@ -17,7 +17,16 @@ import { createClient as createClient50 } from "redis-5.0";
 import { createClient as createClient6, createCluster as createCluster6 } from "redis-6";
 
 import { FAILURES } from "../src/breaker.js";
-import { clause, Closed, Limiter, MemoryLimiter, MissingModule, semaphore, type LimiterOptions } from "../src/index.js";
+import {
+  clause,
+  Closed,
+  codeOf,
+  Limiter,
+  MemoryLimiter,
+  MissingModule,
+  semaphore,
+  type LimiterOptions,
+} from "../src/index.js";
 import { RatelimitThrottlerStorage } from "../src/throttler-storage.js";
 import { CASES, run } from "./fixtures.js";
 import { connected, Proxy, SINGLE as UNCONNECTED, until, untilWaiting, type Opened } from "./servers.js";
@@ -220,6 +229,14 @@ for (const [kind, open] of KINDS) {
       const allowing = new Limiter(opened.client, { unreachable: "allow" });
       await assert.rejects(allowing.window("k", { limit: 5, period: "1m" }), /1min or 1mo/);
       await assert.rejects(allowing.throttle("k", { burst: -1, count: 1, period: 1 }), /max_burst must be/);
+      const wrong: (() => Promise<unknown>)[] = [
+        () => allowing.window("k", { limit: -1, period: 60 }),
+        () => allowing.throttle("k", { burst: 1, count: 1, period: 1 }, { block: 1, ahead: 1 }),
+        () => allowing.window("k", { limit: 5, period: 60 }, { quantity: 2n ** 70n }),
+        () => allowing.top({ count: 0 }),
+        () => allowing.release("k"),
+      ];
+      for (const ask of wrong) await assert.rejects(ask, (error) => codeOf(error) === "ERR", ask.toString());
     });
 
     test("a key is inspected and reset, and top has what was denied", async () => {
