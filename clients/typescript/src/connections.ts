@@ -112,6 +112,8 @@ class Connection {
     try {
       const late = () => new Unreachable(`no connection within ${withinMs} ms`);
       const [roundTripMs] = await within(withinMs, Promise.all([pinged, connected]), late);
+      // ioredis 5 connects although the server refused AUTH or SELECT, and only an event has the reply.
+      if (isErrorReply(client.lastError)) throw client.lastError;
       return new Connection(client, roundTripMs);
     } catch (error) {
       pinged.catch(() => {});

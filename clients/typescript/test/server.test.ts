@@ -403,6 +403,23 @@ for (const [kind, open] of UNCONNECTED) {
   });
 }
 
+test("a wrong password and a database that does not exist are error replies, not an outage", async () => {
+  const socket = { host: "127.0.0.1", port: PORT };
+  const wrong: [string, { username?: string; password?: string }, number][] = [
+    ["WRONGPASS", { username: "nobody", password: "wrong" }, 0],
+    ["ERR", {}, 99],
+  ];
+  for (const [code, user, db] of wrong) {
+    const nodeRedis = createClient({ socket, ...user, database: db });
+    const options = { ...socket, ...user, db, lazyConnect: true };
+    for (const client of [nodeRedis, new Redis(options), new Ioredis50.default(options), new Redis6(options)]) {
+      const limiter = new Limiter(client, { unreachable: "allow" });
+      await assert.rejects(limiter.window("k", { limit: 5, period: 60 }), (error) => codeOf(error) === code);
+      limiter.close();
+    }
+  }
+});
+
 suite("patience", () => {
   const IMPATIENT: [string, () => Promise<Opened>][] = [
     ["node-redis waits longer than its socketTimeout", () => nodeRedis(PORT, 2, 1000)],
