@@ -15,7 +15,10 @@ export class Denied extends Error {
 /** Thrown if the lease ended before the work did, so that there was no reservation left to settle. */
 export class Lapsed extends Error {}
 
-/** Thrown if Redis cannot be reached. `cause` is the last error of the connection, if there is one. */
+/**
+ * Thrown if Redis cannot be reached, unless the client library has an error for it: {@link isUnreachable} knows both.
+ * `cause` is the last error of the connection, if there is one.
+ */
 export class Unreachable extends Error {}
 
 /** Thrown if Redis does not answer within the limiter's deadline. */
@@ -140,9 +143,13 @@ export function isNotServing(error: unknown): boolean {
   return NOT_SERVING.includes(codeOf(error) ?? "");
 }
 
-/** Returns whether an error means that Redis cannot be reached. Other error replies are due to the program or the setup. */
+/**
+ * Returns whether an error means that Redis cannot be reached: Unreachable, DeadlinePassed, an error of the connection such
+ * as ECONNREFUSED, or an error reply such as LOADING. Other error replies are due to the program or the setup.
+ */
 export function isUnreachable(error: unknown): error is Error {
-  if (!(error instanceof Error)) return false;
+  // The reasons of signals have the names AbortError and TimeoutError too.
+  if (!(error instanceof Error) || error instanceof DOMException) return false;
   const { message } = error;
   if (NO_MORE_CONNECTIONS.test(message)) return false;
   const names = classNames(error);

@@ -26,6 +26,7 @@ export {
   codeOf,
   DeadlinePassed,
   Denied,
+  isUnreachable,
   Lapsed,
   MissingModule,
   UnexpectedReply,

@@ -23,6 +23,7 @@ import {
   codeOf,
   Denied,
   headers,
+  isUnreachable,
   Lapsed,
   Limiter,
   MemoryLimiter,
@@ -590,6 +591,7 @@ suite("without Redis", () => {
       new Error("Stream isn't writeable and enableOfflineQueue options is false"),
     ]) {
       await assert.rejects(ask(error, "raise"), error);
+      assert.ok(isUnreachable(error), error.message);
       const [allowed, denied] = [await ask(error, "allow"), await ask(error, "deny")];
       assert.deepEqual([allowed.allowed, allowed.limited, allowed.reachable], [true, 0, false]);
       assert.deepEqual([denied.limited, denied.reachable, denied.retryAfterMs], [1, false, null]);
@@ -607,7 +609,9 @@ suite("without Redis", () => {
     ]) {
       for (const unreachable of ["raise", "allow", "deny"] as const)
         await assert.rejects(ask(error, unreachable), error);
+      assert.equal(isUnreachable(error), false);
     }
+    for (const error of [new Busy("busy"), AbortSignal.abort().reason]) assert.equal(isUnreachable(error), false);
     const [reply, other] = [new ErrorReply("WRONGTYPE Operation against a key"), new TypeError("WRONGTYPE no reply")];
     assert.deepEqual([codeOf(reply), codeOf(new ReplyError("BUSY")), codeOf(other)], ["WRONGTYPE", "BUSY", undefined]);
   });
