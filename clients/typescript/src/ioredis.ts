@@ -2,7 +2,7 @@
 
 import type { Command, Key } from "./command.js";
 import { connectionsLike, type OneTimeClient } from "./connections.js";
-import { codeOf } from "./errors.js";
+import { codeOf, isErrorReply, isNotServing, isServerFull } from "./errors.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
 import {
@@ -130,6 +130,14 @@ function nodeFor(client: IoredisClusterClient, key: Key | undefined): IoredisNod
   return key === undefined ? undefined : nodeAt(client, client.slots?.[slotOf(key)]?.[0]);
 }
 
+/** Returns the error reply, such as WRONGPASS, because of which a cluster client connected to no node. */
+function refusalOf(error: unknown): Error | undefined {
+  const { lastNodeError } = (error ?? {}) as { lastNodeError?: unknown };
+  // These may pass before the deadline.
+  const mayPass = isNotServing(lastNodeError) || isServerFull(lastNodeError);
+  return isErrorReply(lastNodeError) && !mayPass ? lastNodeError : undefined;
+}
+
 /**
  * Sends calls through a duplicate of a cluster client of ioredis. The application's own client would send a call again if
  * the connection is lost.
@@ -149,7 +157,12 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
 
   async send(command: Command, attempt: Attempt): Promise<unknown> {
     const { key = "", blockMs, transaction } = command;
-    if (blockMs !== undefined) return this.sendBlocking(command, attempt);
+    if (blockMs !== undefined) {
+      // A client that no node lets in fails like one whose nodes are away.
+      return this.sendBlocking(command, attempt).catch((error: unknown) => {
+        throw (!attempt.isSent && refusalOf(this.lastError)) || error;
+      });
+    }
     const client = await this.#ready(attempt);
     if (transaction === undefined) return this.ask(client, command, attempt);
     const replies = await this.transact(client, key, transaction, attempt);
@@ -214,6 +227,8 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
         this.#duplicate.connect().catch((error: unknown) => (this.lastError = error));
       }
       if (this.#duplicate.status === "ready") return this.#duplicate;
+      const refusal = refusalOf(this.lastError);
+      if (refusal !== undefined) throw refusal;
       if (performance.now() >= connectBy) throw this.connectError();
       await sleep(POLL_MS);
     }
@@ -239,6 +254,7 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
         keyPrefix: "",
       },
     });
+    duplicate.on("ready", () => (this.lastError = undefined));
     duplicate.on("error", (error) => (this.lastError = error));
     duplicate.on("node error", (error) => (this.lastError = error));
     return duplicate;

@@ -11,7 +11,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { Cluster, Redis } from "ioredis";
 import { Cluster as Cluster6, Redis as Redis6 } from "ioredis-6";
-import Ioredis50 from "ioredis-5.0";
+import Ioredis50, { Cluster as Cluster50 } from "ioredis-5.0";
 import { createClient, createClientPool, createCluster } from "redis";
 import { createClient as createClient50 } from "redis-5.0";
 import { createClient as createClient6, createCluster as createCluster6 } from "redis-6";
@@ -418,6 +418,23 @@ test("a wrong password and a database that does not exist are error replies, not
       limiter.close();
     }
   }
+});
+
+test("a cluster that lets a client of ioredis run no command is an error reply, not an outage", async () => {
+  const [username, password, port] = ["outsider", "secret", CLUSTER_PORT];
+  const node = new Redis(port);
+  await node.call("ACL", "SETUSER", username, "on", `>${password}`, "+ping");
+  const [nodes, options] = [[{ host: "127.0.0.1", port }], { lazyConnect: true, redisOptions: { username, password } }];
+  for (const client of [new Cluster(nodes, options), new Cluster50(nodes, options), new Cluster6(nodes, options)]) {
+    const limiter = new Limiter(client, { unreachable: "allow", deadline: 30_000 });
+    for (const call of [{}, { block: 10 }]) {
+      const asked = limiter.window("k", { limit: 5, period: 60 }, call);
+      await assert.rejects(asked, (error) => codeOf(error) === "NOPERM");
+    }
+    limiter.close();
+  }
+  await node.call("ACL", "DELUSER", username);
+  node.disconnect();
 });
 
 suite("patience", () => {
