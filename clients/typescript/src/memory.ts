@@ -110,8 +110,8 @@ class MemoryTransport implements Transport {
   }
 
   #now(): number {
-    const now = this.clock();
-    if (!(now >= 0 && now < Infinity)) {
+    const now: unknown = this.clock();
+    if (typeof now !== "number" || !(now >= 0 && now < Infinity)) {
       throw new RangeError(`clock must return milliseconds since 1970, not ${quote(now)}`);
     }
     return (this.#lastUs = Math.round(now * 1000));

@@ -62,8 +62,10 @@ test("wrong clocks, shares and settings are refused", async () => {
     [{ nonsense: 1 }, /no option/],
   ];
   for (const [options, text] of wrong) assert.throws(() => new MemoryLimiter(options as MemoryLimiterOptions), text);
-  const limiter = new MemoryLimiter({ clock: () => -1 });
-  await assert.rejects(limiter.window("k", HOUR), /clock must return milliseconds/);
+  for (const now of [-1, NaN, null, undefined, "5"]) {
+    const limiter = new MemoryLimiter({ clock: () => now as number });
+    await assert.rejects(limiter.window("k", HOUR), /clock must return milliseconds/, String(now));
+  }
 });
 
 test("policies are given as an object or as in the setting", async () => {
