@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import redis_ratelimit
 import redis_ratelimit.asyncio
@@ -106,6 +106,21 @@ def differences(found: Any, expected: Any) -> list[str]:
     return [] if right else [f"{found!r} is not {expected!r}"]
 
 
+def read_value(file: IO[bytes]) -> Any:
+    """Reads a value of RESP2. Bytes that are no text are escaped."""
+    line = file.readline()
+    if not line.endswith(b"\r\n"):
+        raise ConnectionError("the server hung up")
+    kind, rest = line[:1], line[1:-2].decode()
+    if kind == b"$":
+        return None if rest == "-1" else file.read(int(rest) + 2)[:-2].decode("utf-8", "backslashreplace")
+    if kind == b"*":
+        return [read_value(file) for _ in range(int(rest))]
+    if kind == b"-":
+        return RuntimeError(rest)
+    return int(rest) if kind == b":" else rest
+
+
 def make(library: str, folder: str = "", *, cluster: bool = False, **settings: Any) -> Any:
     """Returns a client. `folder` is "" or ".asyncio"."""
     name = {"redis": "Redis", "valkey": "Valkey"}[library] + ("Cluster" if cluster else "")
@@ -143,14 +158,10 @@ class Recorder:
         self.released: list[str] = []
 
     def note(self, packed: list[bytes]) -> None:
-        lines = io.BytesIO(b"".join(packed))
+        file = io.BytesIO(b"".join(packed))
         sent = []
-        while head := lines.readline():
-            words = []
-            for _ in range(int(head[1:])):
-                size = int(lines.readline()[1:])
-                words.append(lines.read(size + 2)[:-2].decode("utf-8", "backslashreplace"))
-            sent.append(" ".join(words))
+        while file.tell() < len(file.getvalue()):
+            sent.append(" ".join(read_value(file)))
         releases = [words for words in sent if words.startswith("RL.RELEASE ")]
         if releases and {words.split()[-1] for words in releases} <= self.made:
             # The limiter releases what was lost in the background.

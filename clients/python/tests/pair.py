@@ -13,10 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from .fixtures import read_value
 from .servers import Proxy, Server, until
 
 #: Commands that a server writes into its file on its own.
-OWN = b"SELECT", b"PING"
+OWN = "SELECT", "PING"
 #: How many of the last commands of the replica are searched for in the file of the master.
 KNOWN_BY = 20
 
@@ -121,37 +122,22 @@ class Pair:
             server.__exit__(None, None, None)
 
 
-def commands(folder: Path) -> list[list[bytes]]:
+def commands(folder: Path) -> list[list[str]]:
     """Returns the commands in the file of a server since its last rewrite."""
     parts = sorted(folder.glob("appendonlydir/*.incr.aof"), key=lambda path: int(path.name.split(".")[-3]))
-    written = b"".join(path.read_bytes() for path in parts or [folder / "appendonly.aof"])
-    return [words for words in _read(written) if words[0].upper() not in OWN]
-
-
-def _read(written: bytes) -> Iterator[list[bytes]]:
-    at = 0
-
-    def number(kind: bytes) -> int:
-        nonlocal at
-        end = written.index(b"\r\n", at)
-        assert written[at : at + 1] == kind, written[at:end]
-        found, at = int(written[at + 1 : end]), end + 2
-        return found
-
-    while at < len(written):
-        words = []
-        for _ in range(number(b"*")):
-            size = number(b"$")
-            words.append(written[at : at + size])
-            at += size + 2
-        yield words
+    found = []
+    for path in parts or [folder / "appendonly.aof"]:
+        with open(path, "rb") as file:
+            while file.tell() < path.stat().st_size:
+                found.append(read_value(file))
+    return [words for words in found if words[0].upper() not in OWN]
 
 
 def loss(master: Path, replica: Path) -> Loss:
     """Returns what the file of a master has after the last command that its replica has."""
     there, here = commands(master), commands(replica)
     # As the new master, it may have deleted keys that expired.
-    while here and here[-1][0].upper() in (b"DEL", b"UNLINK"):
+    while here and here[-1][0].upper() in ("DEL", "UNLINK"):
         here.pop()
     last = here[-KNOWN_BY:]
     ends = [at for at in range(len(there), 0, -1) if there[max(0, at - len(last)) : at] == last]
@@ -166,11 +152,11 @@ def loss(master: Path, replica: Path) -> Loss:
     return Loss(len(lost), sum(made.values()))
 
 
-def _reserved(words: list[bytes]) -> Iterator[tuple[bytes, int]]:
+def _reserved(words: list[str]) -> Iterator[tuple[str, int]]:
     """Yields the id and the quantity of each reservation that a command writes as #LENGTH:ID:QUANTITY:... RL.RENEW writes
     an id again."""
-    if words[0].upper() == b"ZADD":
+    if words[0].upper() == "ZADD":
         for member in words[3::2]:
-            if member.startswith(b"#"):
-                _, name, quantity = member.split(b":")[:3]
+            if member.startswith("#"):
+                _, name, quantity = member.split(":")[:3]
                 yield name, int(quantity)

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 from unittest import mock
 
-from .fixtures import done
+from .fixtures import done, read_value
 
 PROGRAM = os.environ.get("REDIS_SERVER", "redis-server")
 MODULE = os.environ.get("RATELIMIT_SO", str(Path(__file__).parents[3] / "target/release/libredis_ratelimit.so"))
@@ -81,18 +81,7 @@ class Wire:
         self._socket.sendall(head + b"".join(b"$%d\r\n%b\r\n" % (len(text), text) for text in texts))
 
     def read(self) -> Any:
-        line = self._file.readline()
-        if not line.endswith(b"\r\n"):
-            raise ConnectionError("the server hung up")
-        kind, rest = line[:1], line[1:-2]
-        if kind == b"$":
-            size = int(rest)
-            return None if size < 0 else self._file.read(size + 2)[:-2].decode()
-        if kind == b"*":
-            return [self.read() for _ in range(int(rest))]
-        if kind == b"-":
-            return RuntimeError(rest.decode())
-        return int(rest) if kind == b":" else rest.decode()
+        return read_value(self._file)
 
     def close(self) -> None:
         self._file.close()
