@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -250,7 +251,7 @@ class Proxy:
         self.cut: int | None = None
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port: int = self._listener.getsockname()[1]
-        self._sockets: set[socket.socket] = {self._listener}
+        self._sockets: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -279,33 +280,29 @@ class Proxy:
         except OSError:
             pass
         if not self.drops:
-            for each in here, there:
-                try:
-                    each.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
+            self._end(here, there)
+
+    def _end(self, *sockets: socket.socket) -> None:
+        for each in sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _close(self) -> None:
+        sockets = [*self._sockets]
+        self._sockets.difference_update(sockets)
+        self._end(*sockets)
+        for each in sockets:
+            each.close()
 
     def lead_to(self, port: int, *, hang_up: bool = True) -> None:
         """Forwards new connections to another port. Closes the open ones, unless `hang_up` is false."""
         self._target = port
-        if not hang_up:
-            return
-        for each in self._sockets - {self._listener}:
-            self._sockets.discard(each)
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            each.close()
+        if hang_up:
+            self._close()
 
     def __enter__(self) -> Proxy:
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._listener.close()
-        for each in self._sockets:
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            each.close()
+        self._close()
