@@ -25,21 +25,6 @@ MARKS = ("redis", "redis_cluster", "valkey", "valkey_cluster")
 KINDS = "not auth and not ssl and not uds"
 #: The number of tests, so that none goes missing unnoticed.
 AT_LEAST = 200
-SETTINGS = """[pytest]
-asyncio_mode = auto
-asyncio_default_fixture_loop_scope = function
-markers =
-    integration
-    memory
-    mongodb
-    memcached
-    flaky
-    redis
-    redis_sentinel
-    redis_cluster
-    valkey
-    valkey_cluster
-"""
 
 
 def counts(shown: str) -> tuple[int, int]:
@@ -67,9 +52,9 @@ class Upstream(unittest.TestCase):
             place = folder / "here"
             place.mkdir()
             tests.rename(place / "tests")
-            (place / "pytest.ini").write_text(SETTINGS)
             source = Path(__file__).parents[1] / "src"
-            command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-m", " or ".join(MARKS), "-k", KINDS]
+            command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "--disable-warnings", "--asyncio-mode=auto"]
+            command += ["-m", " or ".join(MARKS), "-k", KINDS]
             environment = {**os.environ, "PYTHONPATH": str(source)}
 
             def run(*more: str) -> str:
