@@ -7,6 +7,7 @@ import json
 import os
 import unittest
 from typing import Any
+from unittest import mock
 
 import django
 import django.conf
@@ -49,27 +50,10 @@ def limiter_soon(**options: Any) -> redis_ratelimit.asyncio.Limiter:
     return redis_ratelimit.asyncio.Limiter(make("redis", ".asyncio", port=PORT), deadline=30, **options)
 
 
-class Fixed:
-    """A limiter that returns given replies."""
-
-    def __init__(self, *replies: Any) -> None:
-        self.replies = list(replies)
-
-    def throttle(self, key: Any, rate: Any, quantity: int = 1) -> Reply:
-        reply = self.replies.pop(0)
-        if isinstance(reply, Exception):
-            raise reply
-        assert reply is None or isinstance(reply, Reply)
-        return reply  # type: ignore[return-value]
-
-    window = throttle
-
-
-class FixedSoon(Fixed):
-    async def throttle(self, key: Any, rate: Any, quantity: int = 1) -> Reply:  # type: ignore[override]
-        return super().throttle(key, rate, quantity)
-
-    window = throttle  # type: ignore[assignment]
+def fixed(answer: Any, make_method: Any = mock.Mock) -> Any:
+    """Returns a limiter whose calls return or raise this. mock.AsyncMock makes one for asyncio."""
+    method = make_method(side_effect=[answer])
+    return mock.Mock(spec=["throttle", "window"], throttle=method, window=method)
 
 
 AWAY = Reply(1, 0, 0, None, 0, reachable=False)
@@ -147,7 +131,8 @@ class WithFastapi(OfAFramework, OnAServer):
     def undecided(self, answer: Any) -> tuple[int, Any, bytes]:
         app = FastAPI()
         redis_ratelimit.fastapi.setup(app)
-        limit = redis_ratelimit.fastapi.RateLimit(FixedSoon(answer), "@free", kind="throttle", key=lambda _: "k")
+        of = redis_ratelimit.fastapi.RateLimit
+        limit = of(fixed(answer, mock.AsyncMock), "@free", kind="throttle", key=lambda _: "k")
 
         @app.get("/", dependencies=[Depends(limit)])
         def hello() -> None:
@@ -258,10 +243,10 @@ class WithFastapi(OfAFramework, OnAServer):
 
 
 class WithTheMiddleware(OnAServer):
-    def app(self, *fixed: Any, **options: Any) -> FastAPI:
+    def app(self, *answer: Any, **options: Any) -> FastAPI:
         """An application whose limiter returns or raises what is given, or else asks the server."""
         app = FastAPI()
-        limiter = FixedSoon(*fixed) if fixed else limiter_soon()
+        limiter = fixed(answer[0], mock.AsyncMock) if answer else limiter_soon()
 
         async def check(scope: Any) -> Any:
             self.assertNotEqual(scope["type"], "lifespan")
@@ -357,7 +342,7 @@ class WithFlask(OfAFramework, OnAServer):
         return self.answer(self.app(limiter_now()), path, user)
 
     def undecided(self, answer: Any) -> tuple[int, Any, bytes]:
-        return self.answer(self.app(Fixed(answer), "@free", kind="throttle"), "/search", "a")
+        return self.answer(self.app(fixed(answer), "@free", kind="throttle"), "/search", "a")
 
     def answer(self, app: flask.Flask, path: str, user: str | None) -> tuple[int, Any, bytes]:
         answer = app.test_client().get(path, headers={} if user is None else {"x-user": user})
@@ -464,7 +449,7 @@ class WithDjango(OfAFramework, OnAServer):
         return answer.status_code, answer.headers, answer.content
 
     def undecided(self, answer: Any) -> tuple[int, Any, bytes]:
-        view: Any = of_django(Fixed(answer), "@free", kind="throttle", key=lambda _: "k")(self.fail)
+        view: Any = of_django(fixed(answer), "@free", kind="throttle", key=lambda _: "k")(self.fail)
         found = view(RequestFactory().get("/"))
         return found.status_code, found.headers, found.content
 
