@@ -247,12 +247,6 @@ class Words(unittest.TestCase):
         copied = pickle.loads(pickle.dumps(one))
         self.assertEqual((copied, copied.reservation), (one, None))
 
-    def test_a_denial_is_raised_with_its_reply(self) -> None:
-        denied = [2, 9, 0, 700, 20000, 1, [[2, 9, 0, 700, 20000, None], [0, 9, 9, -1, 0, None]]]
-        with self.assertRaises(Denied) as raised, Recorder(denied).limiter().acquire(PAIR):
-            self.fail("entered")
-        self.assertEqual(raised.exception.reply.retry_after_ms, 700)
-
     def test_without_redis_unreachable_decides_several_limits(self) -> None:
         lost = errors.ConnectionError("refused")
         with Recorder(lost).limiter(unreachable="allow").acquire(PAIR) as job:
