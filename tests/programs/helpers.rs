@@ -74,7 +74,7 @@ fn the_python_client_works_with_redis_py_and_valkey_py() {
 
 #[test]
 fn the_python_client_limits_the_requests_of_frameworks() {
-    python_tests("python", "test_frameworks test_limits test_recipes", true, &[]);
+    python_tests("python", "test_frameworks test_limits", true, &[]);
 }
 
 /// What the package `limits` tests of its own storage for Redis. It takes four minutes, as most of it sleeps.

@@ -1,4 +1,4 @@
-"""Runs the examples of the README, on the server of RATELIMIT_PORT instead of the usual port."""
+"""Runs the examples of the README and of docs/recipes.md, on the server of RATELIMIT_PORT instead of the usual port."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from redis_ratelimit import Busy
+import redis
+
+from redis_ratelimit import Busy, Denied, Limiter, Rate, Window, headers, semaphore
 
 from .fixtures import make
 
@@ -26,34 +29,40 @@ CHECKOUT = Path(__file__).parents[3]
 TEXT = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+def blocks(language: str, text: str = TEXT) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-class Readme(unittest.TestCase):
+class WithExamples(unittest.TestCase):
     def setUp(self) -> None:
         self.plain = make("redis", port=PORT)
         self.plain.flushall()
+
+    def run_block(self, block: str, **given: Any) -> dict[str, Any]:
+        """Runs an example and returns its names. A client without a port connects to the server of the tests. The deadlines
+        are longer than on the page, because a busy machine is not a server that is away."""
+        # Litestar looks up the types of handlers in their module.
+        module = sys.modules["readme"] = ModuleType("readme")
+        names = module.__dict__
+        names.update(given)
+        clients = {folder: make("redis", folder, port=PORT) for folder in ("", ".asyncio")}
+        with (
+            mock.patch("redis.Redis", lambda: clients[""]),
+            mock.patch("redis.asyncio.Redis", lambda: clients[".asyncio"]),
+        ):
+            exec(compile(block.replace("deadline=0.25", "deadline=30"), "example", "exec"), names)
+        return names
+
+
+class Readme(WithExamples):
+    def setUp(self) -> None:
+        super().setUp()
         policies = re.search(r'`redis-cli CONFIG SET ratelimit.policies "([^"]+)"`', TEXT)
         assert policies is not None
         self.plain.config_set("ratelimit.policies", policies[1])
 
     def tearDown(self) -> None:
         self.plain.config_set("ratelimit.policies", "")
-
-    def run_block(self, block: str) -> dict[str, Any]:
-        """Runs an example and returns its names. A client without a port connects to the server of the tests. The deadlines
-        are longer than on the page, because a busy machine is not a server that is away."""
-        # Litestar looks up the types of handlers in their module.
-        module = sys.modules["readme"] = ModuleType("readme")
-        names = module.__dict__
-        clients = {folder: make("redis", folder, port=PORT) for folder in ("", ".asyncio")}
-        with (
-            mock.patch("redis.Redis", lambda: clients[""]),
-            mock.patch("redis.asyncio.Redis", lambda: clients[".asyncio"]),
-        ):
-            exec(compile(block.replace("deadline=0.25", "deadline=30"), "README.md", "exec"), names)
-        return names
 
     def test_the_pause_between_two_probes_is_that_of_the_breaker(self) -> None:
         numbers = json.loads((CHECKOUT / "clients" / "spec" / "numbers.json").read_text("utf-8"))
@@ -210,3 +219,65 @@ class Readme(unittest.TestCase):
             shown = subprocess.run(command, check=True, env=environment, cwd=folder, capture_output=True, text=True)
             versions = shown.stdout.split()
             self.assertEqual(versions[0], versions[1])
+
+
+RECIPES = blocks("py", (CHECKOUT / "docs" / "recipes.md").read_text("utf-8"))
+
+
+class Recipes(WithExamples):
+    def setUp(self) -> None:
+        super().setUp()
+        self.worked: list[Any] = []
+        self.given: dict[str, Any] = {
+            "limiter": Limiter(self.plain, deadline=30),
+            "send": lambda request: (200, request),
+            "work": self.worked.append,
+            "redis": redis,
+        }
+        self.given |= {each.__name__: each for each in (Limiter, Rate, Window, headers, semaphore)}
+        self.addCleanup(self.given["limiter"].close)
+
+    def recipe(self, number: int) -> dict[str, Any]:
+        return self.run_block(RECIPES[number], **self.given)
+
+    def test_the_sorted_set_in_a_pipeline(self) -> None:
+        allowed = self.recipe(0)["is_action_allowed"]
+        self.assertEqual([allowed("laoqian", "reply", 60, 5) for _ in range(6)], [True] * 5 + [False])
+
+    def test_the_funnel(self) -> None:
+        allowed = self.recipe(1)["is_action_allowed"]
+        self.assertEqual([allowed("laoqian", "reply") for _ in range(16)], [True] * 15 + [False])
+        self.assertTrue(allowed("laoqian", "view", 15))
+
+    def test_the_interval_limiter(self) -> None:
+        rename = self.recipe(2)["rename"]
+        for number in range(3):
+            rename("u", f"job-{number}")
+        self.assertRaises(Denied, rename, "u", "job-4")
+        self.assertEqual(self.worked, ["u"] * 3)
+
+    def test_the_gateway(self) -> None:
+        names = self.recipe(3)
+        # A busy machine may sleep through leases of 50 ms, and then too little is held.
+        end = time.monotonic() + 60
+        while (answer := names["forward"]("request")) != (200, "request"):
+            self.assertEqual(answer[0], 429)
+            self.assertLess(time.monotonic(), end)
+        names["provider"].close()
+
+    def test_the_worker_pool(self) -> None:
+        class Slept(Exception):
+            pass
+
+        def sleep(seconds: float) -> None:
+            raise Slept(seconds)
+
+        sent: list[int] = []
+        self.given["queue"] = [SimpleNamespace(parts=parts) for parts in (300, 299, 2)]
+        self.given["time"] = SimpleNamespace(sleep=sleep)
+        self.given["send"] = lambda message: sent.append(message.parts)
+        # The last one asks for more than is available.
+        with self.assertRaises(Slept) as raised:
+            self.recipe(4)
+        self.assertEqual((sent, 0 < raised.exception.args[0] <= 1), ([300, 299], True))
+        self.assertEqual(len(RECIPES), 5, "each block has a test here")
