@@ -14,7 +14,7 @@ import statistics
 import time
 import unittest
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import wraps
@@ -69,6 +69,17 @@ class Answers:
         return f"{dict(self.kinds)} p50 {1000 * self.p50:.2f} ms max {1000 * self.max:.2f} ms"
 
 
+def with_answers(work: Callable[..., Awaitable[None]]) -> Callable[..., Answers]:
+    """Makes a method of an async one: calls it while the event loop runs, and returns the answers that it collects."""
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Answers:
+        answers = Answers()
+        self.run(work, self, answers, *args, **kwargs)
+        return answers
+
+    return run
+
+
 class Threads:
     """A synchronous limiter, used in threads."""
 
@@ -103,51 +114,22 @@ class Threads:
         """Begins to ask."""
         return self.loop.run_in_executor(self.threads, lambda: run(self.ask(answers, *args, **kwargs)))
 
-    def one_by_one(self, times: int, *args: Any, **kwargs: Any) -> Answers:
-        answers = Answers()
+    @with_answers
+    async def one_by_one(self, answers: Answers, times: int, *args: Any, **kwargs: Any) -> None:
+        for _ in range(times):
+            await self.ask(answers, *args, **kwargs)
 
-        async def work() -> None:
-            for _ in range(times):
-                await self.ask(answers, *args, **kwargs)
+    @with_answers
+    async def each_second(self, answers: Answers, times: int, seconds: float, *args: Any) -> None:
+        begin, begun = time.monotonic(), []
+        for at in range(int(times * seconds)):
+            await asyncio.sleep(max(0.0, begin + at / times - time.monotonic()))
+            begun.append(self.begin(answers, *args))
+        await asyncio.gather(*begun)
 
-        self.run(work)
-        return answers
-
-    def each_second(self, times: int, seconds: float, *args: Any) -> Answers:
-        answers = Answers()
-
-        async def work() -> None:
-            begin, begun = time.monotonic(), []
-            for at in range(int(times * seconds)):
-                await asyncio.sleep(max(0.0, begin + at / times - time.monotonic()))
-                begun.append(self.begin(answers, *args))
-            await asyncio.gather(*begun)
-
-        self.run(work)
-        return answers
-
-    def at_once(self, times: int, *args: Any) -> Answers:
-        answers = Answers()
-
-        async def work() -> None:
-            await asyncio.gather(*[self.begin(answers, *args) for _ in range(times)])
-
-        self.run(work)
-        return answers
-
-    def ask_while_asking(self, long: tuple[Any, ...], act: Callable[[], Any], short: tuple[Any, ...]) -> Answers:
-        """Makes a long call. While it is under way, calls `act` and then makes a short call, whose outcome it returns."""
-        answers = Answers()
-
-        async def work() -> None:
-            under_way = self.begin(Answers(), *long)
-            await asyncio.sleep(0.1)
-            act()
-            await self.ask(answers, *short)
-            await under_way
-
-        self.run(work)
-        return answers
+    @with_answers
+    async def at_once(self, answers: Answers, times: int, *args: Any) -> None:
+        await asyncio.gather(*[self.begin(answers, *args) for _ in range(times)])
 
     def close(self) -> None:
         self.call("aclose" if self.folder else "close")
@@ -236,9 +218,8 @@ class Outages(WithLimiter):
         if library == LIBRARIES[0]:
             _rows.setdefault(name, (says, {}))[1][kind.name] = answers
 
-    def assert_unreachable(self, answers: Answers, *, within: float = DEADLINE) -> None:
-        self.assertEqual(set(answers.kinds), {"allowed"}, answers)
-        self.assertLess(answers.max, within + SLACK, answers)
+    def assert_unreachable(self, answers: Answers) -> None:
+        self.assert_kinds(answers, {"allowed": len(answers.seconds)})
 
     def assert_open(self, limiter: Any) -> Answers:
         """Asserts that the breaker is open: calls return at once, except probes. A busy machine gets five tries."""
@@ -284,12 +265,7 @@ class Outages(WithLimiter):
 
     @for_each_kind
     def test_packets_dropped(self, library: str, kind: Kind) -> None:
-        def drop(_: Server, proxy: Proxy) -> None:
-            proxy.drops = True
-
-        def let_pass(_: Server, proxy: Proxy) -> None:
-            proxy.drops = False
-
+        drop, let_pass = (lambda _, proxy, drops=drops: setattr(proxy, "drops", drops) for drops in (True, False))
         self.away(library, kind, "packets dropped", drop, let_pass)
 
     @for_each_kind
@@ -351,11 +327,18 @@ class Outages(WithLimiter):
                 until_decided(limiter, 20, "k")
                 first.ask("REPLICAOF", "127.0.0.1", second.port)
                 proxy.lead_to(second.port, hang_up=False)
-                # A read, which the replica answers after the limiter has left it.
-                proxy.delay = 0.5
-                found = limiter.ask_while_asking(
-                    ("throttle_ro", "k", RATE), lambda: setattr(proxy, "delay", 0.0), ("throttle", "k", RATE)
-                )
+
+                async def work() -> None:
+                    # A read, which the replica answers after the limiter has left it.
+                    proxy.delay = 0.5
+                    read = limiter.begin(Answers(), "throttle_ro", "k", RATE)
+                    await asyncio.sleep(0.1)
+                    proxy.delay = 0.0
+                    await limiter.ask(found, "throttle", "k", RATE)
+                    await read
+
+                found = Answers()
+                limiter.run(work)
                 self.assertEqual(found.kinds, {"ReadOnlyError": 1})
                 self.assertEqual(limiter.one_by_one(5, "throttle", "k", RATE).kinds, {"decided": 5})
 
