@@ -225,39 +225,28 @@ class OnAServer(Each):
         self.assertEqual(int(redis_ratelimit.Limiter(plain).window_ro("k", Window(100, "1min")).remaining), 20)
 
     def test_a_forked_child_spends_nothing_of_its_parent(self) -> None:
-        plain.flushall()
-        limiter = redis_ratelimit.Limiter(make(LIBRARIES[0], port=PORT))
-        with limiter.local("k", Window(10, "1min"), lease="1min") as local:
-            self.assertIsNone(local.try_take(7))
-            until(lambda: local.try_take(4), "a batch")
+        for folder in "", ".asyncio":
+            plain.flushall()
+            limiter: Any = import_module(f"redis_ratelimit{folder}").Limiter(make(LIBRARIES[0], folder, port=PORT))
+            local = limiter.local("k", Window(10, "1min"), lease="1min")
+
+            async def hold(local: Any = local) -> None:
+                self.assertIsNone(local.try_take(7))
+                await until_soon(lambda: local.try_take(4), "a batch")
+
+            async def take_all(local: Any = local) -> int:
+                found: int = sum([(await done(local.take())).allowed for _ in range(12)])
+                await done(local.close())
+                return found
+
             # Three are held here, and three are left on the server.
+            asyncio.run(hold())
             child = os.fork()
             if child == 0:
-                found = sum(local.take().allowed for _ in range(12))
-                local.close()
-                os._exit(found)
-            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 3)
-            self.assertEqual(sum(local.take().allowed for _ in range(12)), 3)
-        limiter.close()
-
-    def test_a_forked_child_spends_nothing_of_its_parent_with_asyncio(self) -> None:
-        plain.flushall()
-        limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=PORT))
-        local = limiter.local("k", Window(10, "1min"), lease="1min")
-
-        async def take(times: int) -> int:
-            return sum([(await local.take()).allowed for _ in range(times)])
-
-        async def hold_all() -> None:
-            self.assertIsNone(local.try_take(10))
-            await until_soon(lambda: local.try_take(1), "a batch")
-
-        asyncio.run(hold_all())
-        child = os.fork()
-        if child == 0:
-            os._exit(asyncio.run(take(9)))
-        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
-        self.assertEqual(asyncio.run(take(9)), 9)
+                os._exit(asyncio.run(take_all()))
+            with self.subTest(folder=folder):
+                self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 3)
+                self.assertEqual(asyncio.run(take_all()), 3)
 
     def test_a_held_batch_is_spent_while_the_server_is_away(self) -> None:
         with Server() as server:
