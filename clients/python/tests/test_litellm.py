@@ -391,6 +391,16 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
     async def begin(self, limiter: litellm.RateLimiter, request: dict[str, Any], **owner: Any) -> None:
         await limiter.async_pre_call_hook(auth(**owner), None, request, "acompletion")
 
+    async def begun(self, *limits: Any, **more: Any) -> tuple[litellm.RateLimiter, dict[str, Any]]:
+        """Returns a limiter with these limits, or one of tokens, and a request that it has let through."""
+        limiter, request = self.limiter(*limits or [{"tokens": "1000/h"}], **more), data()
+        await self.begin(limiter, request)
+        return limiter, request
+
+    async def end(self, limiter: Any, request: dict[str, Any], prompt: int = 3, answer: int = 4) -> None:
+        usage = answered(prompt_tokens=prompt, completion_tokens=answer)
+        await limiter.async_post_call_success_hook(request, auth(), usage)
+
     async def used(self, limiter: litellm.RateLimiter, key: str, window: Window) -> int:
         """Waits until nothing is reserved or being settled, and returns what is counted."""
         end = time.monotonic() + PATIENCE
@@ -414,7 +424,7 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
 
     async def one_request(self, limiter: litellm.RateLimiter, request: dict[str, Any]) -> None:
         await self.begin(limiter, request)
-        await limiter.async_post_call_success_hook(request, auth(), answered(prompt_tokens=1, completion_tokens=2))
+        await self.end(limiter, request, 1, 2)
 
     async def test_the_limits_of_a_request_lie_in_one_slot_of_a_cluster(self) -> None:
         limits = {"tokens": "1000/h", "per": "user"}, {"tokens": "1000/h"}, {"calls": 5, "per": "key"}
@@ -447,7 +457,7 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
             until(lambda: server.ask("PING") == "PONG", "the server")
             await asyncio.sleep(0.3)
             # What it used is counted, now that the server is back.
-            await allow.async_post_call_success_hook(request, auth(), answered(prompt_tokens=9, completion_tokens=1))
+            await self.end(allow, request, 9, 1)
             self.assertEqual(await self.used(allow, "{llm}:tokens-1h", Window(1000, "1h")), 10)
 
     @unittest.skipUnless(find_spec("redis_ratelimit._engine"), "the engine is not built")
@@ -456,9 +466,7 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
             server.kill()
             share = self.limiter({"requests": "8/h"}, port=server.port, deadline=0.5, unreachable={"share": "1/4"})
             for _ in range(2):
-                request = data()
-                await self.begin(share, request)
-                await share.async_post_call_success_hook(request, auth(), answered(total_tokens=1))
+                await self.one_request(share, data())
             with self.assertRaises(Refused) as raised:
                 await self.begin(share, data())
             self.assertEqual(raised.exception.status_code, 503)
@@ -466,15 +474,11 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
     async def test_a_request_that_ended_while_redis_was_away_is_settled_when_it_is_back(self) -> None:
         for has_failed in False, True:
             with Server("--appendonly", "yes", "--appendfsync", "always") as server:
-                limiter = self.limiter({"tokens": "1000/h"}, port=server.port, lease="1h", count_lapsed=True)
-                request = data()
-                await self.begin(limiter, request)
+                limiter, request = await self.begun(port=server.port, lease="1h", count_lapsed=True)
                 server.kill()
-                if has_failed:
-                    end = limiter.async_post_call_failure_hook(request, RuntimeError("the provider failed"), auth())
-                else:
-                    usage = answered(prompt_tokens=3, completion_tokens=4)
-                    end = limiter.async_post_call_success_hook(request, auth(), usage)
+                failure = RuntimeError("the provider failed")
+                fail = limiter.async_post_call_failure_hook
+                end = fail(request, failure, auth()) if has_failed else self.end(limiter, request)
                 # The answer does not wait for it.
                 await asyncio.wait_for(end, 20)
                 server.start()
@@ -482,26 +486,22 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual(found, 0 if has_failed else 7)
 
     async def test_what_a_request_used_is_counted_when_redis_has_time(self) -> None:
-        limiter = self.limiter({"tokens": "1000/h"})
-        request = data()
-        await self.begin(limiter, request)
+        limiter, request = await self.begun()
         attempt, busy = limiter.limiter._core.try_to_send, [Failure(Busy("a test"), False, is_temporary=True)]
 
         async def busy_once(call: Any) -> Any:
             return busy.pop() if busy else await attempt(call)
 
         with mock.patch.object(limiter.limiter._core, "try_to_send", busy_once):
-            await limiter.async_post_call_success_hook(request, auth(), answered(prompt_tokens=3, completion_tokens=4))
+            await self.end(limiter, request)
             self.assertEqual(await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h")), 7)
         self.assertEqual(busy, [])
 
     async def test_a_settlement_whose_reply_was_lost_counts_once(self) -> None:
         with Proxy(PORT) as way:
-            limiter = self.limiter({"tokens": "1000/h"}, port=way.port, deadline=0.5)
-            request = data()
-            await self.begin(limiter, request)
+            limiter, request = await self.begun(port=way.port, deadline=0.5)
             way.cut = 0
-            await limiter.async_post_call_success_hook(request, auth(), answered(prompt_tokens=3, completion_tokens=4))
+            await self.end(limiter, request)
             until(lambda: self.plain.info("commandstats").get("cmdstat_rl.apply"), "the first try")
             way.cut = None
             other = self.limiter({"tokens": "1000/h"})
@@ -539,13 +539,11 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
         self.assertRegex(logged.output[0], f"localhost:{server.port}|127.0.0.1:{server.port}")
 
     async def test_what_is_not_reserved_any_longer_is_counted_all_the_same(self) -> None:
-        limiter = self.limiter({"tokens": "1000/h"}, {"calls": 5})
-        request = data()
-        await self.begin(limiter, request)
+        limiter, request = await self.begun({"tokens": "1000/h"}, {"calls": 5})
         for name in "{llm}:tokens-1h", "{llm}:calls":
             (held,) = await limiter.limiter.held(name)
             await limiter.limiter.release(name, held.id)
-        await limiter.async_post_call_success_hook(request, auth(), answered(prompt_tokens=3, completion_tokens=4))
+        await self.end(limiter, request)
         self.assertEqual(await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h")), 7)
         self.assertEqual(self.plain.zcard("{llm}:calls"), 0)
 
@@ -581,9 +579,7 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
         await iterator.aclose()
 
     async def test_a_request_that_is_asked_for_again_is_reserved_once(self) -> None:
-        limiter = self.limiter({"requests": "9/h"})
-        request = data()
-        await self.begin(limiter, request)
+        limiter, request = await self.begun({"requests": "9/h"})
         # LiteLLM tries a fallback, as a hook that comes later denied the model.
         await self.begin(limiter, {**request, "model": "second"})
         self.assertEqual(len(await limiter.limiter.held("{llm}:requests-1h")), 1)
@@ -603,7 +599,7 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
         await self.begin(limiter, request)
         await limiter.async_log_success_event({**data(), "standard_logging_object": payload}, None, None, None)
         self.assertEqual(len(await limiter.limiter.held("{llm}:tokens-1h")), 1)
-        await limiter.async_post_call_success_hook(request, auth(), answered(prompt_tokens=3, completion_tokens=4))
+        await self.end(limiter, request)
         await limiter.async_log_success_event({**request, "standard_logging_object": payload}, None, None, None)
         self.assertEqual(await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h")), 7)
 
