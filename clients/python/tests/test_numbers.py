@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import unittest
 
-from redis_ratelimit._internal import leases
+from redis_ratelimit._internal import leases, reservation
 from redis_ratelimit._internal.breaker import Breaker
 
 from .fixtures import NUMBERS, limit
 
 
 class Numbers(unittest.TestCase):
-    def test_the_breaker_has_them(self) -> None:
-        own = {
+    def test_this_client_has_them(self) -> None:
+        breaker = {
             "failures": Breaker.FAILURES,
             "pause_ms": Breaker.PAUSE_SECONDS * 1000,
             "probe_ms": Breaker.PROBE_SECONDS * 1000,
         }
-        self.assertEqual(own, NUMBERS["breaker"])
-
-    def test_leases_have_them(self) -> None:
         lease = {
             "least_ms": leases.MIN_LEASE_MS,
             "margin": leases.MARGIN,
@@ -29,13 +26,18 @@ class Numbers(unittest.TestCase):
             "lost_ms": leases.LOST_SECONDS * 1000,
             "most_late": leases.MAX_LATE,
         }
-        self.assertEqual(lease, NUMBERS["lease"])
         ahead = {
             "round_trips": leases.AHEAD_ROUND_TRIPS,
             "least_ms": leases.AHEAD_SECONDS * 1000,
             "most_of_lease": leases.MAX_AHEAD,
         }
-        self.assertEqual(ahead, NUMBERS["ahead"])
+        renewal = {
+            "per_lease": reservation.RENEWALS_PER_LEASE,
+            "default_lease_ms": reservation.DEFAULT_LEASE_MS,
+            "least_ms": reservation.MIN_RENEWAL_MS,
+        }
+        own = {"breaker": breaker, "lease": lease, "ahead": ahead, "renewal": renewal}
+        self.assertEqual(own, {name: NUMBERS[name] for name in own})
 
     def test_a_reservation_is_held_for_this_long(self) -> None:
         for case in NUMBERS["held"]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import json
 import os
 import re
 import subprocess
@@ -22,7 +21,7 @@ import redis
 
 from redis_ratelimit import Busy, Denied, Limiter, Rate, Window, headers, semaphore
 
-from .fixtures import make
+from .fixtures import NUMBERS, make
 
 PORT = int(os.environ["RATELIMIT_PORT"])
 CHECKOUT = Path(__file__).parents[3]
@@ -65,8 +64,7 @@ class Readme(WithExamples):
         self.plain.config_set("ratelimit.policies", "")
 
     def test_the_pause_between_two_probes_is_that_of_the_breaker(self) -> None:
-        numbers = json.loads((CHECKOUT / "clients" / "spec" / "numbers.json").read_text("utf-8"))
-        self.assertIn(f"Every {numbers['breaker']['pause_ms']} ms one of them", " ".join(TEXT.split()))
+        self.assertIn(f"Every {NUMBERS['breaker']['pause_ms']} ms one of them", " ".join(TEXT.split()))
 
     def test_the_first_example_runs(self) -> None:
         names = self.run_block(blocks("python")[0])

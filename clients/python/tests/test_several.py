@@ -34,12 +34,11 @@ from redis_ratelimit import (
     Window,
     semaphore,
 )
-from redis_ratelimit._internal import calls, reservation
+from redis_ratelimit._internal import calls
 
 from .fixtures import (
     LIBRARIES,
     MISTAKES,
-    NUMBERS,
     SEVERAL,
     AsyncRecorder,
     Recorder,
@@ -297,14 +296,6 @@ class Words(unittest.TestCase):
         with Recorder(errors.ConnectionError()).limiter(unreachable=own).acquire(llm_call("u")) as job:
             job.set({"tokens": 7})
         self.assertEqual((own.window_ro("u:tpm", TOKENS).remaining, own.held("u:calls")), (993, []))
-
-    def test_renewals_use_the_numbers_of_all_clients(self) -> None:
-        own = {
-            "per_lease": reservation.RENEWALS_PER_LEASE,
-            "default_lease_ms": reservation.DEFAULT_LEASE_MS,
-            "least_ms": reservation.MIN_RENEWAL_MS,
-        }
-        self.assertEqual(own, NUMBERS["renewal"])
 
 
 plain = make(LIBRARIES[0], port=PORT, decode_responses=True)
