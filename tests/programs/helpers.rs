@@ -150,7 +150,7 @@ pub(crate) fn has_engine(client: &str) -> bool {
 #[test]
 fn the_memory_limiter_of_the_python_client_answers_as_a_server_does() {
     if has_engine("python") {
-        python_tests("python", "test_memory test_testing", true, &[]);
+        python_tests("python", "test_memory", true, &[]);
     }
 }
 

@@ -1,15 +1,19 @@
-"""MemoryLimiter. RATELIMIT_HELD_PORT is the port of a server with a held clock, to compare it with."""
+"""MemoryLimiter, and the examples of Python in docs/testing.md. RATELIMIT_HELD_PORT is the port of a server with a held
+clock, to compare it with."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import os
+import re
+import shutil
 import subprocess
 import sys
 import threading
 import time
 import unittest
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -17,6 +21,7 @@ import redis_ratelimit
 import redis_ratelimit.asyncio
 from redis_ratelimit import Clause, Limiter, MemoryLimiter, Rate, Reply, UnknownPolicy, Window, semaphore
 
+from . import servers
 from .fixtures import CASES, LIBRARIES, Recorder, arguments, close, done, make
 from .servers import PATIENCE, Server, until
 
@@ -445,3 +450,34 @@ class Missing(unittest.TestCase):
         )
         shown = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
         self.assertEqual(shown.stdout.split(), ["True", "False", "ResponseError"])
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "testing.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def names_of(block: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "testing"}
+    exec(compile(block, "testing.md", "exec"), names)
+    return names
+
+
+class Testing(unittest.TestCase):
+    def test_the_tests_of_an_application_pass(self) -> None:
+        tests = {name: each for name, each in names_of(BLOCKS[0]).items() if name.startswith("test_")}
+        self.assertEqual(len(tests), 2)
+        for test in tests.values():
+            test()
+
+    def test_the_clock_of_a_server_is_held(self) -> None:
+        self.assertEqual(len(BLOCKS), 2, "each block has a test here")
+        if shutil.which("cc") is None:
+            self.skipTest("no cc")
+        set_clock = names_of(BLOCKS[1])["set_clock"]
+        with servers.Clock() as clock, Server() as server, Limiter(make(LIBRARIES[0], port=server.port)) as limiter:
+            set_clock(1_700_000_000, clock.file)
+            window = Window(1, "1h")
+            self.assertTrue(limiter.window("k", window).allowed)
+            self.assertEqual(limiter.window("k", window).retry_after_ms, 3_600_000)
+            set_clock(1_700_003_600, clock.file)
+            self.assertTrue(limiter.window("k", window).allowed)
