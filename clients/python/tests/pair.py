@@ -10,7 +10,6 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from .fixtures import read_value
@@ -113,13 +112,11 @@ class Pair:
     def __enter__(self) -> Pair:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for way in self._address, self._link:
             way.close()
         for server in self.master, self.replica:
-            server.__exit__(None, None, None)
+            server.__exit__()
 
 
 def commands(folder: Path) -> list[list[str]]:

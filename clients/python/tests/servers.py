@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from unittest import mock
 
@@ -99,10 +98,13 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
-    def start(self, *more: str, wait: bool = True) -> None:
+    def arguments(self) -> list[str]:
         address = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder, "--save", ""]
+        return [*address, *self._arguments]
+
+    def start(self, *more: str, wait: bool = True) -> None:
         with open(Path(self.folder) / "log", "ab") as log:
-            self._process = subprocess.Popen([PROGRAM, *address, *self._arguments, *more], stdout=log, stderr=log)
+            self._process = subprocess.Popen([PROGRAM, *self.arguments(), *more], stdout=log, stderr=log)
         until(self._answers if wait else self._listens, "a server")
 
     def _listens(self) -> bool:
@@ -144,16 +146,10 @@ class Server:
         self.kill()
         self.start()
 
-    def kill_clients(self) -> None:
-        """Closes all connections except its own by CLIENT KILL."""
-        self.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-
     def __enter__(self) -> Server:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -196,7 +192,7 @@ class Sentinel(Server):
         self._quorum = quorum
         super().__init__(module=False)
 
-    def start(self, *more: str, wait: bool = True) -> None:
+    def arguments(self) -> list[str]:
         config = Path(self.folder) / "sentinel.conf"
         if not config.exists():
             config.write_text(
@@ -204,9 +200,7 @@ class Sentinel(Server):
                 f"sentinel monitor limits 127.0.0.1 {self._master.port} {self._quorum}\n"
                 "sentinel down-after-milliseconds limits 1000\nsentinel failover-timeout limits 5000\n"
             )
-        with open(Path(self.folder) / "log", "ab") as log:
-            self._process = subprocess.Popen([PROGRAM, str(config), "--sentinel"], stdout=log, stderr=log)
-        until(self._answers, "a Sentinel")
+        return [str(config), "--sentinel"]
 
 
 class Cluster:
@@ -237,7 +231,7 @@ class Cluster:
 
     def __exit__(self, *error: Any) -> None:
         for node in self.nodes:
-            node.__exit__(None, None, None)
+            node.__exit__()
 
 
 class Proxy:

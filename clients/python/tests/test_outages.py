@@ -394,7 +394,7 @@ class Outages(WithLimiter):
 
     @for_each_kind
     def test_client_kill(self, library: str, kind: Kind) -> None:
-        self.first_calls(library, kind, "CLIENT KILL", lambda server: server.kill_clients())
+        self.first_calls(library, kind, "CLIENT KILL", lambda server: server.ask("CLIENT", "KILL", "TYPE", "normal"))
 
     @for_each_kind
     def test_maxclients(self, library: str, kind: Kind) -> None:
