@@ -203,4 +203,4 @@ impl BucketKey for MemoryKey<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

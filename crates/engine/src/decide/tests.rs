@@ -1,14 +1,10 @@
 use super::*;
-use crate::calendar::Zones;
 use crate::decision::{Ask, Quantity};
+use crate::memory::tests::{self as memory_tests, acquire, window, NOW_US};
 use crate::memory::{Memory, Saved, SavedValue};
 use crate::model::decide;
 use crate::refusal::Refusal;
-use crate::request::{NewReservation, WindowLimit};
-use crate::rule::Rule;
 use crate::throttle::Rate;
-
-const NOW_US: u64 = 1_700_000_000_000_000;
 
 /// Returns whether a call over these limits is allowed, and which of them are choices. Each limit has its group, whether
 /// it would be allowed, and whether it is a shadow.
@@ -89,31 +85,15 @@ fn only_a_final_denial_with_no_line_before_it_is_counted() {
     }
 }
 
-fn window(period: &str, limit: u64) -> WindowLimit {
-    let rule = Rule::parse(period.as_bytes(), &mut Zones::new()).unwrap();
-    WindowLimit { max: limit, rule, max_entries: 9 }
-}
-
 fn taking(limit: Limit, quantity: u64, leave: u64, ban_ms: Option<u64>) -> Request {
     let ask = Ask { leave, ..Ask::whole(Quantity::Take(quantity)) };
     Request { ask, ban_ms, ..Request::new(limit) }
 }
 
-fn reserving(window: WindowLimit, id: &str) -> Request {
-    let id = Some(Id::from(id.as_bytes()));
-    let reserve = NewReservation { lease_ms: 20_000, count_lapsed: false, id, max_reservations: 9 };
-    Request::new(Limit::Reserve(window, reserve))
-}
-
 /// Makes a call on the key `k`. Returns whether it is allowed, and whether it writes to a window.
 fn call(memory: &Memory, request: &Request, now_us: u64) -> (bool, bool) {
-    let mut parts = [Part::new(memory.key(b"k", now_us), request, Place::default(), false)];
-    let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
-    let allowed = plan.decision().allowed();
-    plan.write();
-    let [part] = &parts;
-    let writes = matches!(&part.state, PartState::Window(window) if window.planned.is_some());
-    (allowed, writes)
+    let (decision, writes) = memory_tests::call(memory, request, now_us).unwrap();
+    (decision.allowed(), writes)
 }
 
 #[test]
@@ -176,6 +156,7 @@ fn a_clock_beyond_what_a_score_holds_is_refused() {
 fn the_earliest_grant_ignores_reservations_and_the_line() {
     let bucket = |limit: u64| Limit::Rate(Rate::new(limit - 1, 1, 1_000).unwrap());
     let count = |limit| Limit::Window(window("60s", limit));
+    let reserve = |period, id| acquire(window(period, 1), id, 20_000);
     let (full, banned) = (NOW_US + 60_000_000, NOW_US + 90_000_000);
     // The call before, the ban of a denied call after it, the call that is tried, and its earliest grant.
     for (before, ban_ms, asks, earliest_us) in [
@@ -189,13 +170,8 @@ fn the_earliest_grant_ignores_reservations_and_the_line() {
         (count(1), Some(90_000), Request::new(count(1)), Some(banned)),
         (count(1), Some(90_000), Request::new(count(2)), Some(banned)),
         (count(1), Some(9_000), Request::new(count(1)), Some(full)),
-        (reserving(window("-", 1), "a").limit, None, reserving(window("-", 1), "b"), Some(NOW_US)),
-        (
-            reserving(window("-", 1), "a").limit,
-            None,
-            reserving(window("60s", 1), "b"),
-            Some(NOW_US),
-        ),
+        (reserve("-", "a").limit, None, reserve("-", "b"), Some(NOW_US)),
+        (reserve("-", "a").limit, None, reserve("60s", "b"), Some(NOW_US)),
     ] {
         let memory = Memory::default();
         assert!(call(&memory, &Request::new(before), NOW_US).0);
@@ -230,7 +206,7 @@ fn a_ban_begins_once_ends_with_a_grant_and_is_not_for_a_leave() {
         assert!(has_mark(&memory));
     }
     // A reservation is a grant.
-    assert_eq!(call(&memory, &reserving(window("60s", 2), "a"), over_us), (true, true));
+    assert_eq!(call(&memory, &acquire(window("60s", 2), "a", 20_000), over_us), (true, true));
     assert!(!has_mark(&memory));
     assert_eq!(call(&memory, &taking(limit(2), 2, 0, Some(5_000)), over_us), (false, true));
     assert!(has_mark(&memory));

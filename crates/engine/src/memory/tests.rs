@@ -9,25 +9,27 @@ use crate::settle;
 use crate::store::WindowKey;
 use crate::throttle::Rate;
 
-const NOW_US: u64 = 1_700_000_000_000_000;
+pub(crate) const NOW_US: u64 = 1_700_000_000_000_000;
 const SECOND_US: u64 = 1_000_000;
 
-fn window(period: &str, limit: u64) -> WindowLimit {
+pub(crate) fn window(period: &str, limit: u64) -> WindowLimit {
     let rule = Rule::parse(period.as_bytes(), &mut Zones::new()).unwrap();
     WindowLimit { max: limit, rule, max_entries: 9 }
 }
 
 /// Reserves one.
-fn acquire(window: WindowLimit, id: &str, lease_ms: u64) -> Request {
+pub(crate) fn acquire(window: WindowLimit, id: &str, lease_ms: u64) -> Request {
     let id = Some(Id::from(id.as_bytes()));
-    Request::new(Limit::Reserve(
-        window,
-        NewReservation { lease_ms, count_lapsed: false, id, max_reservations: 99 },
-    ))
+    let reserve = NewReservation { lease_ms, count_lapsed: false, id, max_reservations: 99 };
+    Request::new(Limit::Reserve(window, reserve))
 }
 
 /// Makes a call. Returns the decision, and whether anything was to be written.
-fn call(memory: &Memory, request: &Request, now_us: u64) -> Result<(Decision, bool), Refusal> {
+pub(crate) fn call(
+    memory: &Memory,
+    request: &Request,
+    now_us: u64,
+) -> Result<(Decision, bool), Refusal> {
     let mut parts = [Part::new(memory.key(b"k", now_us), request, Place::default(), false)];
     let mut plan = judge(&mut parts, Mode::Final)?.plan(|| unreachable!())?;
     let decision = plan.decision();
@@ -67,6 +69,13 @@ fn settling_keeps_a_ttl_that_another_call_needs() {
 #[test]
 fn an_id_that_is_held_is_refused_and_so_is_one_reservation_too_many() {
     let memory = Memory::default();
+    let request = |limit, id| {
+        let mut request = acquire(window("60s", limit), id, 20_000);
+        if let Limit::Reserve(_, reserve) = &mut request.limit {
+            reserve.max_reservations = 2;
+        }
+        request
+    };
     for (after_us, id, refused) in [
         (0, "a", None),
         (0, "a", Some(Refusal::Duplicate)),
@@ -81,19 +90,11 @@ fn an_id_that_is_held_is_refused_and_so_is_one_reservation_too_many() {
         (-5_000_000, "c", Some(Refusal::Duplicate)),
         (-5_000_000, "d", Some(Refusal::TooManyReservations)),
     ] {
-        let mut request = acquire(window("60s", 9), id, 20_000);
-        if let Limit::Reserve(_, reserve) = &mut request.limit {
-            reserve.max_reservations = 2;
-        }
         let now_us = NOW_US.checked_add_signed(after_us).unwrap();
-        assert_eq!(call(&memory, &request, now_us).err(), refused, "{id} after {after_us}");
+        assert_eq!(call(&memory, &request(9, id), now_us).err(), refused, "{id} after {after_us}");
     }
     // What is denied makes none, and meets no such bound.
-    let mut request = acquire(window("60s", 2), "d", 20_000);
-    if let Limit::Reserve(_, reserve) = &mut request.limit {
-        reserve.max_reservations = 2;
-    }
-    let (denied, ..) = call(&memory, &request, NOW_US + 20_000_001).unwrap();
+    let (denied, ..) = call(&memory, &request(2, "d"), NOW_US + 20_000_001).unwrap();
     assert!(!denied.allowed());
 }
 
@@ -284,26 +285,20 @@ fn a_released_quantity_is_there_for_others() {
 
 #[test]
 fn a_key_lives_as_long_as_what_it_holds() {
-    let now_us = 1_700_000_000_000_000;
-    let window = |period: &[u8]| {
-        let rule = Rule::parse(period, &mut Zones::new()).unwrap();
-        WindowLimit { max: 2, rule, max_entries: 9 }
-    };
-    let reserve =
-        NewReservation { lease_ms: 20_000, count_lapsed: false, id: None, max_reservations: 9 };
-    for (limit, lives_us) in [
-        (Limit::Reserve(window(b"-"), reserve), 20_000_000),
-        (Limit::Reserve(window(b"60s"), reserve), 20_000_000),
-        (Limit::Window(window(b"60s")), 60_000_000),
+    let reserve = |period, id| acquire(window(period, 2), id, 20_000);
+    let count = Request::new(Limit::Window(window("60s", 2)));
+    for (request, look, lives_us) in [
+        (reserve("-", "x"), reserve("-", "y"), 20_000_000),
+        (reserve("60s", "x"), reserve("60s", "y"), 20_000_000),
+        (count, count, 60_000_000),
     ] {
         let memory = Memory::default();
-        let id = || Id::from(&b"x"[..]);
-        memory.decide(b"k", &Request::new(limit), now_us, id).unwrap();
-        let looked = memory.look(b"k", &Request::new(limit), now_us + 1).unwrap();
+        assert!(call(&memory, &request, NOW_US).is_ok());
+        let looked = memory.look(b"k", &look, NOW_US + 1).unwrap();
         assert_eq!(looked.reset_after_us, lives_us - 1);
-        assert!(memory.expires_at_ms(b"k", now_us + lives_us - 1).is_some());
+        assert!(memory.expires_at_ms(b"k", NOW_US + lives_us - 1).is_some());
         // At most one second and as long as the key was in use.
-        assert_eq!(memory.expires_at_ms(b"k", now_us + lives_us + 1_001_000), None);
+        assert_eq!(memory.expires_at_ms(b"k", NOW_US + lives_us + 1_001_000), None);
     }
 }
 
@@ -320,20 +315,18 @@ fn a_ttl_runs_ahead_by_as_long_as_the_key_was_in_use() {
 
 #[test]
 fn a_renewed_lease_runs_for_its_own_length_or_the_new_one() {
-    let now_us = 1_700_000_000_000_000;
-    let rule = Rule::parse(b"60s", &mut Zones::new()).unwrap();
-    let window = WindowLimit { max: 2, rule, max_entries: 9 };
     let id = Id::from(&b"x"[..]);
     for (count_lapsed, holds_on_us) in [(false, 0), (true, 60_000_000)] {
         let memory = Memory::default();
-        let reserve =
-            NewReservation { lease_ms: 20_000, count_lapsed, id: Some(id), max_reservations: 9 };
-        let request = Request::new(Limit::Reserve(window, reserve));
-        memory.decide(b"k", &request, now_us, || unreachable!()).unwrap();
+        let mut request = acquire(window("60s", 2), "x", 20_000);
+        if let Limit::Reserve(_, reserve) = &mut request.limit {
+            reserve.count_lapsed = count_lapsed;
+        }
+        assert!(call(&memory, &request, NOW_US).is_ok());
         for (after_us, lease_ms, left_us) in
             [(10, None, 20_000_000), (20, Some(5_000), 5_000_000), (30, None, 5_000_000)]
         {
-            let now_us = now_us + after_us;
+            let now_us = NOW_US + after_us;
             assert!(memory.renew(b"k", &id, lease_ms, now_us).unwrap());
             let held = memory.held(b"k", now_us).unwrap();
             assert_eq!(held.iter().map(|one| one.left_us).collect::<Vec<_>>(), [left_us]);
