@@ -379,20 +379,23 @@ fn joining(wants: Wants, ticket: Ticket, deadline_us: Option<u64>) -> Joining<Te
     Joining { call: wants, leave, id, handle: Handle(ticket), deadline_us, wait_us: POLL_US }
 }
 
-/// Lets calls with these LEAVE values wait for 1 on a key that has nothing.
-fn line_of(leaves: &[u64]) -> Lines<Test> {
+/// Lets a call wait for 1 on a key that has nothing.
+fn join(lines: &mut Lines<Test>, key: DbKey, deadline_us: Option<u64>) {
+    let ticket = lines.admit(u64::MAX).unwrap();
+    let wants = Wants { leave: 0, quantity: 1, id: None };
+    lines.join(ticket, key, joining(wants, ticket, deadline_us), 0);
+}
+
+/// Returns the line of a call that waits without an end.
+fn line_of_one() -> Lines<Test> {
     let mut lines = Lines::default();
-    for &leave in leaves {
-        let ticket = lines.admit(u64::MAX).unwrap();
-        let wants = Wants { leave, quantity: 1, id: None };
-        lines.join(ticket, KEY, joining(wants, ticket, None), 0);
-    }
+    join(&mut lines, KEY, None);
     lines
 }
 
 #[test]
 fn a_turn_of_commands_ends_with_its_budget_and_the_timer_brings_a_new_one() {
-    let mut lines = line_of(&[0]);
+    let mut lines = line_of_one();
     lines.begin_work(Cause::Command, 0, 0, 100);
     assert!(lines.has_time(100) && lines.has_time(100 + BUDGET_US - 1));
     assert!(!lines.has_time(100 + BUDGET_US));
@@ -414,9 +417,7 @@ fn a_turn_of_commands_ends_with_its_budget_and_the_timer_brings_a_new_one() {
 fn lines_take_turns() {
     let mut lines: Lines<Test> = Lines::default();
     for key in [b"a", b"b", b"a", b"b"] {
-        let ticket = lines.admit(u64::MAX).unwrap();
-        let wants = Wants { leave: 0, quantity: 1, id: None };
-        lines.join(ticket, DbKey { db: 0, name: key }, joining(wants, ticket, Some(50)), 0);
+        join(&mut lines, DbKey { db: 0, name: key }, Some(50));
     }
     let mut visited = Vec::new();
     for now_us in 100..104 {
@@ -438,14 +439,8 @@ fn lines_take_turns() {
 fn lines_that_are_moved_back_at_one_moment_come_in_that_order() {
     let mut lines: Lines<Test> = Lines::default();
     let [a, b] = [b"a", b"b"].map(|key| {
-        let ticket = lines.admit(u64::MAX).unwrap();
         let key = DbKey { db: 0, name: key };
-        lines.join(
-            ticket,
-            key,
-            joining(Wants { leave: 0, quantity: 1, id: None }, ticket, None),
-            0,
-        );
+        join(&mut lines, key, None);
         lines.wake(key, 0).unwrap()
     });
     for (first, second) in [(b, a), (a, b)] {
@@ -457,7 +452,7 @@ fn lines_that_are_moved_back_at_one_moment_come_in_that_order() {
 
 #[test]
 fn a_wall_clock_that_is_set_forward_makes_all_heads_due() {
-    let mut lines = line_of(&[0]);
+    let mut lines = line_of_one();
     lines.begin_work(Cause::Timer, 0, 1_000_000, 10);
     lines.end_work(10);
     let line = lines.wake(KEY, 10).unwrap();
@@ -497,10 +492,8 @@ fn a_head_is_tried_when_its_denial_said_so_or_the_next_poll_is_due() {
 /// Otherwise the timer would visit the line again and again until the key can be written.
 #[test]
 fn a_postponed_line_is_left_alone_even_if_the_time_of_a_waiter_is_up() {
-    let mut lines = line_of(&[]);
-    let ticket = lines.admit(u64::MAX).unwrap();
-    let wants = Wants { leave: 0, quantity: 1, id: None };
-    lines.join(ticket, KEY, joining(wants, ticket, Some(50)), 0);
+    let mut lines = Lines::default();
+    join(&mut lines, KEY, Some(50));
     let (line, _) = lines.next_line(50).unwrap();
     lines.postpone(line, 50);
     lines.move_to_back(line, 51);
@@ -511,7 +504,7 @@ fn a_postponed_line_is_left_alone_even_if_the_time_of_a_waiter_is_up() {
 fn writes_are_dropped_where_another_server_owns_the_key() {
     let other = DbKey { name: b"l", ..KEY };
     for all in [false, true] {
-        let mut lines = line_of(&[0]);
+        let mut lines = line_of_one();
         lines.add_write(KEY, GiveBack(1), 0);
         lines.add_write(other, GiveBack(2), 0);
         assert_eq!(lines.lines(), 2);
@@ -529,10 +522,8 @@ fn writes_are_dropped_where_another_server_owns_the_key() {
 
 #[test]
 fn a_head_that_was_tried_when_another_wait_ended_is_not_tried_again() {
-    let mut lines = line_of(&[0]);
-    let ticket = lines.admit(u64::MAX).unwrap();
-    let wants = Wants { leave: 0, quantity: 1, id: None };
-    lines.join(ticket, KEY, joining(wants, ticket, Some(50)), 0);
+    let mut lines = line_of_one();
+    join(&mut lines, KEY, Some(50));
     let line = lines.wake(KEY, 0).unwrap();
     for (denied_us, dismisses) in [(49, false), (50, true)] {
         lines.retry_head_after(line, POLL_US, denied_us);
