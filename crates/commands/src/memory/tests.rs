@@ -41,12 +41,35 @@ impl World {
     }
 
     #[track_caller]
+    fn reply(&mut self, line: &str) -> Value {
+        match self.call(line) {
+            Outcome::Reply(reply) => reply,
+            Outcome::Waits(_) => panic!("{line} waits"),
+        }
+    }
+
+    /// Makes a call that waits.
+    #[track_caller]
+    fn wait(&mut self, line: &str) -> Ticket {
+        match self.call(line) {
+            Outcome::Waits(ticket) => ticket,
+            Outcome::Reply(reply) => panic!("{line}: {reply:?}"),
+        }
+    }
+
+    #[track_caller]
     pub fn check(&mut self, table: &[(&str, &str)]) {
         for (line, reply) in table {
-            match self.call(line) {
-                Outcome::Reply(value) => assert_eq!(spelled(&value), *reply, "{line}"),
-                Outcome::Waits(_) => panic!("{line} waits"),
-            }
+            assert_eq!(spelled(&self.reply(line)), *reply, "{line}");
+        }
+    }
+
+    /// Checks that the reply to a call is an error that begins with these words.
+    #[track_caller]
+    fn check_error(&mut self, line: &str, begins: &str) {
+        match self.reply(line) {
+            Value::Error(error) if error.starts_with(begins) => {}
+            other => panic!("{line}: {other:?}"),
         }
     }
 }
@@ -132,12 +155,8 @@ fn every_setting_is_shown_as_it_was_set_and_wrong_ones_change_nothing() {
         world.check(&[(&format!("CONFIG SET {line}"), &error)]);
     }
     // All of them, or none.
-    let Outcome::Reply(Value::Error(error)) =
-        world.call("CONFIG SET ratelimit.lease 6000 ratelimit.max-waiters -1")
-    else {
-        panic!("no error")
-    };
-    assert!(error.starts_with("ERR CONFIG SET failed"), "{error}");
+    let both = "CONFIG SET ratelimit.lease 6000 ratelimit.max-waiters -1";
+    world.check_error(both, "ERR CONFIG SET failed");
     world.check(&[
         ("CONFIG GET ratelimit.lease", "[ratelimit.lease 5000]"),
         ("CONFIG SET ratelimit.lease", "ERR wrong number of arguments for 'config|set' command"),
@@ -181,17 +200,6 @@ fn a_policy_limits_by_its_name_and_is_counted() {
     assert!(before.is_some() && number(&world) > before);
 }
 
-/// A line whose reply is an error that begins with these words.
-#[track_caller]
-fn check_error(world: &mut World, line: &str, begins: &str) {
-    match world.call(line) {
-        Outcome::Reply(Value::Error(error)) => {
-            assert!(error.starts_with(begins), "{line}: {error}")
-        }
-        other => panic!("{line}: {other:?}"),
-    }
-}
-
 #[test]
 fn the_number_of_keys_of_a_call_has_bounds() {
     let mut world = World::new();
@@ -203,16 +211,15 @@ fn the_number_of_keys_of_a_call_has_bounds() {
         ("RL.ALL 1 k MS WINDOW 5 60", "ERR syntax error: a clause must begin with "),
         ("RL.ALL 2 a b WINDOW 5 60 MS WINDOW 5 60", "ERR syntax error: unknown option MS"),
     ] {
-        check_error(&mut world, line, begins);
+        world.check_error(line, begins);
     }
     let call = |number: usize| {
         let keys: Vec<_> = (0..number).map(|at| format!("k{at}")).collect();
         let clauses = vec!["WINDOW 5 60"; number];
         format!("RL.ALL {number} {} {}", keys.join(" "), clauses.join(" "))
     };
-    check_error(&mut world, &call(65), "ERR numkeys must be an integer from 1 to 64");
-    let Outcome::Reply(Value::Array(reply)) = world.call(&call(64)) else { panic!("64 keys") };
-    assert_eq!(reply[0], Value::Integer(0));
+    world.check_error(&call(65), "ERR numkeys must be an integer from 1 to 64");
+    assert!(spelled(&world.reply(&call(64))).starts_with("[0 "));
 }
 
 #[test]
@@ -249,7 +256,7 @@ fn clauses_with_policies_are_counted_by_how_they_ended() {
         // The second one would be allowed, and is counted nowhere.
         "RL.ALL 2 a c WINDOW @day WINDOW @wide",
     ] {
-        assert!(matches!(world.call(line), Outcome::Reply(Value::Array(_))), "{line}");
+        assert!(matches!(world.reply(line), Value::Array(_)), "{line}");
     }
     let policies =
         "[[day WINDOW 1 60s 1 2 0] [try WINDOW 0 60s SHADOW 0 0 1] [wide WINDOW 9 60s 1 0 0]]";
@@ -286,10 +293,8 @@ fn the_ban_of_a_policy_begins_only_where_a_call_may_have_one() {
         world.call(line);
         // The window is free again, and only a ban can deny.
         world.at_us = 3_000_000;
-        let Outcome::Reply(Value::Array(reply)) = world.call("RL.WINDOW k 1 1s 1") else {
-            panic!("{line}")
-        };
-        assert_eq!(reply[0], Value::Integer(i64::from(bans)), "{line}");
+        let reply = spelled(&world.reply("RL.WINDOW k 1 1s 1"));
+        assert!(reply.starts_with(if bans { "[1 " } else { "[0 " }), "{line}: {reply}");
     }
 }
 
@@ -297,35 +302,28 @@ fn the_ban_of_a_policy_begins_only_where_a_call_may_have_one() {
 fn an_id_of_a_waiting_call_is_refused_in_clauses_too_and_the_line_is_counted() {
     let mut world = World::new();
     world.check(&[("RL.ACQUIRE k 1 0 1 ID a LEASE 1h", "[0 1 0 -1 3600 a]")]);
-    assert!(matches!(world.call("RL.ACQUIRE k 1 0 1 ID b BLOCK 0"), Outcome::Waits(_)));
-    check_error(&mut world, "RL.ALL 1 k ACQUIRE 1 0 1 ID b", "DUPLICATE ");
-    let Outcome::Reply(reply) = world.call("RL.ALL_RO 1 k ACQUIRE 1 0 1 ID b") else {
-        panic!("it waits")
-    };
+    world.wait("RL.ACQUIRE k 1 0 1 ID b BLOCK 0");
+    world.check_error("RL.ALL 1 k ACQUIRE 1 0 1 ID b", "DUPLICATE ");
+    let reply = world.reply("RL.ALL_RO 1 k ACQUIRE 1 0 1 ID b");
     assert!(matches!(reply, Value::Array(_)), "{reply:?}");
     // A call that only looks ignores the line, and one that takes does not.
     world.check(&[("RL.ACQUIRE n 3 0 2 LEASE 1h", "[0 3 1 -1 3600 HHHHHHHHHHHHHHHH]")]);
-    assert!(matches!(world.call("RL.ACQUIRE n 3 0 2 BLOCK 0"), Outcome::Waits(_)));
+    world.wait("RL.ACQUIRE n 3 0 2 BLOCK 0");
     world.check(&[
         ("RL.ALL_RO 1 n ACQUIRE 3 0 1 MS", "[0 3 1 -1 3600000 1 [[0 3 1 -1 3600000 nil]]]"),
         ("RL.ALL 1 n ACQUIRE 3 0 0 MS", "[0 3 1 -1 3600000 1 [[0 3 1 -1 3600000 nil]]]"),
         ("RL.ALL 1 n ACQUIRE 3 0 1 MS", "[2 3 1 1 3600000 1 [[2 3 1 1 3600000 nil]]]"),
     ]);
-    let Outcome::Reply(info) = world.call("RL.INFO k") else { panic!("RL.INFO waits") };
-    assert!(spelled(&info).contains("waiting 1"), "{info:?}");
+    let info = spelled(&world.reply("RL.INFO k"));
+    assert!(info.contains("waiting 1"), "{info}");
 }
 
 #[test]
 fn a_call_that_waits_is_told_when_it_is_granted_or_its_time_is_up() {
     let mut world = World::new();
     world.check(&[("RL.WINDOW k 1 1s 1 MS", "[0 1 0 -1 1000]")]);
-    let wait = |world: &mut World, line: &str| match world.call(line) {
-        Outcome::Waits(ticket) => ticket,
-        Outcome::Reply(reply) => panic!("{reply:?}"),
-    };
-    let first = wait(&mut world, "RL.WINDOW k 1 1s 1 BLOCK 5s MS");
-    let second = wait(&mut world, "RL.WINDOW k 1 1s 1 BLOCK 1500 MS");
-    let third = wait(&mut world, "RL.WINDOW k 1 1s 1 BLOCK 0 MS");
+    let [first, second, third] = ["5s", "1500", "0"]
+        .map(|block| world.wait(&format!("RL.WINDOW k 1 1s 1 BLOCK {block} MS")));
     // Soon, so that a changed clock is noticed.
     assert!(world.server.next_us().unwrap() <= NOW_US + 100_000);
     assert!(world.server.take_ended(NOW_US + 999_999).is_empty());
@@ -342,11 +340,7 @@ fn a_call_that_waits_is_told_when_it_is_granted_or_its_time_is_up() {
 fn the_reply_to_one_call_is_taken_and_what_another_was_granted_can_still_be_given_back() {
     let mut world = World::new();
     world.check(&[("RL.WINDOW k 2 1s 2 MS", "[0 2 0 -1 1000]")]);
-    let wait = |world: &mut World| match world.call("RL.WINDOW k 2 1s 1 BLOCK 5s MS") {
-        Outcome::Waits(ticket) => ticket,
-        Outcome::Reply(reply) => panic!("{reply:?}"),
-    };
-    let (first, second) = (wait(&mut world), wait(&mut world));
+    let [first, second] = [(); 2].map(|()| world.wait("RL.WINDOW k 2 1s 1 BLOCK 5s MS"));
     assert_eq!(world.server.take_reply(first, NOW_US + 999_999), None);
     assert!(world.server.ended(NOW_US + 999_999).is_empty());
     world.at_us = 1_000_000;
@@ -370,7 +364,7 @@ fn a_call_that_cannot_be_granted_in_time_is_denied_and_counts_as_without_block()
         world.check(&[("RL.WINDOW k 1 60s 1 MS", "[0 1 0 -1 60000]")]);
         world.at_us = 10_000_000;
         let denied = format!("RL.WINDOW k 1 60s 1 {options}BLOCK 1s MS");
-        let Outcome::Reply(_) = world.call(&denied) else { panic!("{denied} waits") };
+        world.reply(&denied);
         world.at_us = 20_000_000;
         let reply = format!("[1 1 0 {retry_ms} {retry_ms}]");
         world.check(&[("RL.WINDOW_RO k 1 60s 1 MS", &reply)]);
@@ -378,10 +372,10 @@ fn a_call_that_cannot_be_granted_in_time_is_denied_and_counts_as_without_block()
     // Behind a call that waits, a denial does not count.
     let mut world = World::new();
     world.check(&[("RL.WINDOW k 1 60s 1 MS", "[0 1 0 -1 60000]")]);
-    assert!(matches!(world.call("RL.WINDOW k 1 60s 1 BLOCK 0"), Outcome::Waits(_)));
+    world.wait("RL.WINDOW k 1 60s 1 BLOCK 0");
     world.at_us = 10_000_000;
     for line in ["RL.WINDOW k 1 60s 1 COUNTDENIED BLOCK 1s", "RL.WINDOW k 1 60s 1 COUNTDENIED"] {
-        let Outcome::Reply(_) = world.call(line) else { panic!("{line} waits") };
+        world.reply(line);
     }
     world.check(&[("RL.WINDOW_RO k 1 60s 1 MS", "[1 1 0 50000 50000]")]);
 }
@@ -390,8 +384,7 @@ fn a_call_that_cannot_be_granted_in_time_is_denied_and_counts_as_without_block()
 fn a_call_is_barred_only_by_those_that_leave_as_little_or_less() {
     let mut world = World::new();
     world.check(&[("RL.WINDOW k 9 60s 7 MS", "[0 9 2 -1 60000]")]);
-    let waits = world.call("RL.WINDOW k 9 60s 1 LEAVE 5 BLOCK 0");
-    assert!(matches!(waits, Outcome::Waits(_)), "it does not wait");
+    world.wait("RL.WINDOW k 9 60s 1 LEAVE 5 BLOCK 0");
     world.check(&[
         ("RL.WINDOW k 9 60s 1 LEAVE 5 MS", "[1 9 2 60000 60000]"),
         ("RL.WINDOW k 9 60s 1 LEAVE 1 MS", "[0 9 1 -1 60000]"),
@@ -403,13 +396,8 @@ fn a_call_is_barred_only_by_those_that_leave_as_little_or_less() {
 fn an_id_of_a_waiting_call_is_taken_until_it_leaves() {
     let mut world = World::new();
     world.check(&[("RL.ACQUIRE k 1 0 1 ID a LEASE 1h", "[0 1 0 -1 3600 a]")]);
-    let Outcome::Waits(ticket) = world.call("RL.ACQUIRE k 1 0 1 ID b BLOCK 0") else {
-        panic!("it does not wait")
-    };
-    let Outcome::Reply(Value::Error(error)) = world.call("RL.ACQUIRE k 1 0 1 ID b") else {
-        panic!("no error")
-    };
-    assert!(error.starts_with("DUPLICATE "), "{error}");
+    let ticket = world.wait("RL.ACQUIRE k 1 0 1 ID b BLOCK 0");
+    world.check_error("RL.ACQUIRE k 1 0 1 ID b", "DUPLICATE ");
     world.check(&[("RL.ACQUIRE k 1 0 1 ID c", "[2 1 0 3600 3600 nil]")]);
     world.server.withdraw(ticket, NOW_US);
     world.check(&[("RL.RELEASE k a", "1"), ("RL.ACQUIRE k 1 0 1 ID b", "[0 1 0 -1 20 b]")]);
@@ -420,13 +408,11 @@ fn a_deletion_wakes_and_a_grant_without_a_reader_is_given_back() {
     for call in ["RL.WINDOW k 1 1h 1", "RL.THROTTLE k 0 1 1h 1", "RL.ACQUIRE k 1 0 1 LEASE 1h"] {
         let mut world = World::new();
         let is_denied = |world: &mut World| {
-            let Outcome::Reply(Value::Array(reply)) = world.call(call) else { panic!("{call}") };
+            let Value::Array(reply) = world.reply(call) else { panic!("{call}") };
             reply[0] != Value::Integer(0)
         };
         assert!(!is_denied(&mut world));
-        let Outcome::Waits(ticket) = world.call(&format!("{call} BLOCK 0")) else {
-            panic!("{call} does not wait")
-        };
+        let ticket = world.wait(&format!("{call} BLOCK 0"));
         world.check(&[("DEL k", "1")]);
         // It was granted at that moment.
         assert!(is_denied(&mut world), "{call}");
@@ -440,13 +426,8 @@ fn a_deletion_wakes_and_a_grant_without_a_reader_is_given_back() {
 fn the_next_in_line_gets_what_callers_that_are_gone_would_have_had() {
     let mut world = World::new();
     world.check(&[("RL.ACQUIRE s 1 0 1 ID a", "[0 1 0 -1 20 a]")]);
-    let [first, second, third] = ["b", "c", "d"].map(|id| {
-        let Outcome::Waits(ticket) = world.call(&format!("RL.ACQUIRE s 1 0 1 ID {id} BLOCK 0"))
-        else {
-            panic!("{id} does not wait")
-        };
-        ticket
-    });
+    let [first, second, third] =
+        ["b", "c", "d"].map(|id| world.wait(&format!("RL.ACQUIRE s 1 0 1 ID {id} BLOCK 0")));
     world.server.withdraw(second, NOW_US);
     world.check(&[("RL.RELEASE s a", "1"), ("RL.HELD s", "[[b 1 20000]]")]);
     assert_eq!(world.server.next_us(), Some(NOW_US));
@@ -460,7 +441,7 @@ fn the_next_in_line_gets_what_callers_that_are_gone_would_have_had() {
 fn waiters_are_granted_before_a_call_over_several_limits() {
     let mut world = World::new();
     world.check(&[("RL.WINDOW k 2 1s 2 MS", "[0 2 0 -1 1000]")]);
-    assert!(matches!(world.call("RL.WINDOW k 2 1s 1 BLOCK 0"), Outcome::Waits(_)));
+    world.wait("RL.WINDOW k 2 1s 1 BLOCK 0");
     // Both are free again: one for the waiter, one for this call.
     world.at_us = 1_000_000;
     world.check(&[("RL.ALL 1 k WINDOW 2 1s MS", "[0 2 0 -1 1000 1 [[0 2 0 -1 1000]]]")]);
@@ -469,10 +450,9 @@ fn waiters_are_granted_before_a_call_over_several_limits() {
 #[test]
 fn a_clock_that_is_set_back_makes_the_heads_of_lines_due() {
     let mut world = World::new();
-    for (key, line) in [("a", "RL.WINDOW a 1 1s 1"), ("b", "RL.WINDOW b 1 1s 1")] {
+    for line in ["RL.WINDOW a 1 1s 1", "RL.WINDOW b 1 1s 1"] {
         world.check(&[(line, "[0 1 0 -1 1]")]);
-        let wait = format!("{line} BLOCK 0");
-        assert!(matches!(world.call(&wait), Outcome::Waits(_)), "{key}");
+        world.wait(&format!("{line} BLOCK 0"));
     }
     let mut due = |at_us| {
         world.at_us = at_us;
@@ -528,25 +508,19 @@ fn take_of_window(quantity: i64) -> Request {
 #[test]
 fn a_call_without_words_stands_behind_those_in_line_and_wakes_them() {
     let mut world = World::new();
-    let mut decide = |at_us, quantity, only_looks| {
+    let decide = |world: &mut World, at_us, quantity, only_looks| {
         let request = take_of_window(quantity);
         let decision = world.server.decide(b"k", &request, only_looks, NOW_US + at_us).unwrap();
         (decision.allowed(), decision.remaining)
     };
-    assert_eq!(decide(0, 1, false), (true, 1));
-    assert_eq!(decide(0, 2, true), (false, 1));
+    assert_eq!(decide(&mut world, 0, 1, false), (true, 1));
+    assert_eq!(decide(&mut world, 0, 2, true), (false, 1));
     world.check(&[("RL.TOP", "[]")]);
-    let wait = "RL.WINDOW k 2 1s 2 BLOCK 0";
-    let Outcome::Waits(ticket) = world.call(wait) else { panic!("{wait}") };
-    let mut decide = |at_us, quantity| {
-        let request = take_of_window(quantity);
-        let decision = world.server.decide(b"k", &request, false, NOW_US + at_us).unwrap();
-        (decision.allowed(), decision.remaining)
-    };
-    assert_eq!(decide(1, 1), (false, 1));
-    assert_eq!(decide(2, -1), (true, 2));
+    let ticket = world.wait("RL.WINDOW k 2 1s 2 BLOCK 0");
+    assert_eq!(decide(&mut world, 1, 1, false), (false, 1));
+    assert_eq!(decide(&mut world, 2, -1, false), (true, 2));
     // Now the waiting call has both.
-    assert_eq!(decide(3, 1), (false, 0));
+    assert_eq!(decide(&mut world, 3, 1, false), (false, 0));
     assert!(world.server.take_reply(ticket, NOW_US + 3).is_some());
     world.check(&[("RL.TOP", "[[k 0 2 0]]")]);
     // Whatever has expired takes no memory.
