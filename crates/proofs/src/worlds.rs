@@ -3,6 +3,7 @@
 use crate::mistake::Mistake;
 use crate::outcome::Event;
 use crate::waiting::WaitingWorld;
+use crate::world::ClientCall::{All, Apply, ApplySpent, Release, Renew, Spend, Take};
 use crate::world::{BookKind, ClientCall, World, WorldClause, WorldKey};
 use engine::calendar::Zones;
 use engine::rule::Rule;
@@ -78,18 +79,23 @@ fn reserving(key: &WorldKey, quantity: i64, lease_ms: u64, count_lapsed: bool) -
     Request { limit: Limit::Reserve(window, reserve), ..ask(key, quantity) }
 }
 
-fn world(name: &'static str, keys: Vec<WorldKey>, clients: Vec<Vec<ClientCall>>) -> World {
+fn world(
+    name: &'static str,
+    size: Size,
+    keys: Vec<WorldKey>,
+    clients: Vec<Vec<ClientCall>>,
+) -> World {
     World {
         name,
         keys,
         clients,
         calls: 2,
-        time_passes: (3, vec![500_000, 499_999, 1]),
+        time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
         steps_back: (0, vec![]),
         steps_forward: (0, vec![]),
         failovers: (0, 0),
         start_us: START_US,
-        must_happen: vec![Event::Denied],
+        must_happen: vec![Event::Denied, Event::Back],
         mistake: None,
     }
 }
@@ -156,19 +162,13 @@ pub fn with_mistake(mistake: Mistake) -> Option<World> {
 fn sliding(size: Size) -> World {
     let key = key(BookKind::Sliding, "1s", 2);
     let clients = vec![
-        vec![ClientCall::Take(0, ask(&key, 1)), ClientCall::Take(0, ask(&key, -1))],
-        vec![
-            ClientCall::Take(0, with(ask(&key, 2), Manner::AtMost)),
-            ClientCall::Take(0, ask(&key, 2)),
-        ],
-        vec![ClientCall::Take(0, leaving(ask(&key, 1), 1)), ClientCall::Take(0, ask(&key, -2))],
+        vec![Take(0, ask(&key, 1)), Take(0, ask(&key, -1))],
+        vec![Take(0, with(ask(&key, 2), Manner::AtMost)), Take(0, ask(&key, 2))],
+        vec![Take(0, leaving(ask(&key, 1), 1)), Take(0, ask(&key, -2))],
     ];
     World {
-        calls: 2,
-        time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
         steps_back: (1, size.of(vec![700_000], vec![700_000, 5_000_000, 300_000])),
-        must_happen: vec![Event::Denied, Event::Back],
-        ..world("sliding window", vec![key], clients)
+        ..world("sliding window", size, vec![key], clients)
     }
 }
 
@@ -176,23 +176,15 @@ fn sliding(size: Size) -> World {
 fn fixed(size: Size) -> World {
     let key = key(BookKind::Fixed, "1s@UTC", 2);
     let clients = vec![
-        vec![ClientCall::Take(0, ask(&key, 1)), ClientCall::Take(0, ask(&key, -1))],
-        vec![
-            ClientCall::Take(0, ask(&key, 2)),
-            ClientCall::Take(0, with(ask(&key, 2), Manner::AtMost)),
-        ],
-        vec![
-            ClientCall::Take(0, leaving(ask(&key, 1), 1)),
-            ClientCall::Take(0, with(ask(&key, 3), Manner::Force)),
-        ],
+        vec![Take(0, ask(&key, 1)), Take(0, ask(&key, -1))],
+        vec![Take(0, ask(&key, 2)), Take(0, with(ask(&key, 2), Manner::AtMost))],
+        vec![Take(0, leaving(ask(&key, 1), 1)), Take(0, with(ask(&key, 3), Manner::Force))],
     ];
     World {
-        calls: 2,
-        time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
         steps_back: (size.of(0, 1), vec![400_000, 1_300_000]),
         start_us: START_US + 300_000,
         must_happen: size.of(vec![Event::Denied], vec![Event::Denied, Event::Back]),
-        ..world("FIXED window", vec![key], clients)
+        ..world("FIXED window", size, vec![key], clients)
     }
 }
 
@@ -200,22 +192,16 @@ fn fixed(size: Size) -> World {
 fn first(size: Size) -> World {
     let key = key(BookKind::First, "1s^first", 2);
     let clients = vec![
-        vec![ClientCall::Take(0, ask(&key, 1)), ClientCall::Take(0, ask(&key, -1))],
+        vec![Take(0, ask(&key, 1)), Take(0, ask(&key, -1))],
+        vec![Take(0, ask(&key, 2)), Take(0, with(ask(&key, 2), Manner::AtMost))],
         vec![
-            ClientCall::Take(0, ask(&key, 2)),
-            ClientCall::Take(0, with(ask(&key, 2), Manner::AtMost)),
-        ],
-        vec![
-            ClientCall::Take(0, leaving(ask(&key, 1), 1)),
-            ClientCall::Take(0, Request { count_denied: true, ..ask(&key, 1) }),
+            Take(0, leaving(ask(&key, 1), 1)),
+            Take(0, Request { count_denied: true, ..ask(&key, 1) }),
         ],
     ];
     World {
-        calls: 2,
-        time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
         steps_back: (1, size.of(vec![700_000], vec![700_000, 5_000_000, 300_000])),
-        must_happen: vec![Event::Denied, Event::Back],
-        ..world("FROM first window", vec![key], clients)
+        ..world("FROM first window", size, vec![key], clients)
     }
 }
 
@@ -223,22 +209,19 @@ fn first(size: Size) -> World {
 fn gcra(size: Size) -> World {
     let key = WorldKey { longest_wait_us: 6 * SECOND_US, ..bucket(2, 2) };
     let clients = vec![
-        vec![ClientCall::Take(0, ask(&key, 1)), ClientCall::Take(0, ask(&key, -1))],
+        vec![Take(0, ask(&key, 1)), Take(0, ask(&key, -1))],
         vec![
-            ClientCall::Take(0, ask(&key, 2)),
-            ClientCall::Take(0, with(ask(&key, 2), Manner::Ahead { within_us: SECOND_US })),
+            Take(0, ask(&key, 2)),
+            Take(0, with(ask(&key, 2), Manner::Ahead { within_us: SECOND_US })),
         ],
         vec![
-            ClientCall::Take(0, with(ask(&key, 2), Manner::Force)),
-            ClientCall::Take(0, leaving(with(ask(&key, 2), Manner::AtMost), 1)),
+            Take(0, with(ask(&key, 2), Manner::Force)),
+            Take(0, leaving(with(ask(&key, 2), Manner::AtMost), 1)),
         ],
     ];
     World {
-        calls: 2,
-        time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
         steps_back: (1, size.of(vec![700_000], vec![700_000, 5_000_000])),
-        must_happen: vec![Event::Denied, Event::Back],
-        ..world("bucket", vec![key], clients)
+        ..world("bucket", size, vec![key], clients)
     }
 }
 
@@ -246,41 +229,33 @@ fn gcra(size: Size) -> World {
 fn thirds(size: Size) -> World {
     let key = bucket(2, 3);
     let clients = vec![
-        vec![ClientCall::Take(0, ask(&key, 1)), ClientCall::Take(0, ask(&key, -1))],
-        vec![ClientCall::Take(0, ask(&key, 2)), ClientCall::Take(0, ask(&key, -2))],
-        vec![ClientCall::Take(0, with(ask(&key, 2), Manner::AtMost))],
+        vec![Take(0, ask(&key, 1)), Take(0, ask(&key, -1))],
+        vec![Take(0, ask(&key, 2)), Take(0, ask(&key, -2))],
+        vec![Take(0, with(ask(&key, 2), Manner::AtMost))],
     ];
     World {
-        calls: 2,
         time_passes: (size.of(2, 3), size.of(vec![333_333], vec![333_333, 333_334, 1])),
         steps_back: (1, vec![700_000]),
         steps_forward: (size.of(0, 1), vec![600_000]),
         must_happen: size
             .of(vec![Event::Denied, Event::Back], vec![Event::Denied, Event::Back, Event::Forward]),
-        ..world("bucket of thirds", vec![key], clients)
+        ..world("bucket of thirds", size, vec![key], clients)
     }
 }
 
 /// A limit of two in any second for reservations and counted events.
 fn reserve(size: Size) -> World {
-    let key = key(BookKind::Sliding, "1s", 2);
-    let key = WorldKey { longest_wait_us: 2 * SECOND_US, ..key };
+    let key = WorldKey { longest_wait_us: 2 * SECOND_US, ..key(BookKind::Sliding, "1s", 2) };
     let clients = vec![
+        vec![Take(0, reserving(&key, 1, 500, false)), Apply(0, None), Renew(0, None)],
         vec![
-            ClientCall::Take(0, reserving(&key, 1, 500, false)),
-            ClientCall::Apply(0, None),
-            ClientCall::Renew(0, None),
+            Take(0, with(reserving(&key, 2, 700, false), Manner::AtMost)),
+            Release(0),
+            Apply(0, Some(1)),
         ],
-        vec![
-            ClientCall::Take(0, with(reserving(&key, 2, 700, false), Manner::AtMost)),
-            ClientCall::Release(0),
-            ClientCall::Apply(0, Some(1)),
-        ],
-        vec![ClientCall::Take(0, ask(&key, 1))],
+        vec![Take(0, ask(&key, 1))],
     ];
     World {
-        calls: 2,
-        time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
         steps_back: (1, size.of(vec![600_000], vec![600_000, 5_000_000])),
         steps_forward: (size.of(0, 1), vec![600_000]),
         must_happen: vec![
@@ -290,58 +265,47 @@ fn reserve(size: Size) -> World {
             Event::Renewed,
             Event::Back,
         ],
-        ..world("reservations", vec![key], clients)
+        ..world("reservations", size, vec![key], clients)
     }
 }
 
 /// The same, with reservations that count when they lapse.
 fn lapsed(size: Size) -> World {
-    let key = key(BookKind::Sliding, "1s", 2);
-    let key = WorldKey { longest_wait_us: 2 * SECOND_US, ..key };
+    let key = WorldKey { longest_wait_us: 2 * SECOND_US, ..key(BookKind::Sliding, "1s", 2) };
     let clients = vec![
+        vec![Take(0, reserving(&key, 1, 500, true)), Apply(0, None), Renew(0, None)],
         vec![
-            ClientCall::Take(0, reserving(&key, 1, 500, true)),
-            ClientCall::Apply(0, None),
-            ClientCall::Renew(0, None),
+            Take(0, with(reserving(&key, 2, 700, true), Manner::AtMost)),
+            Release(0),
+            Renew(0, Some(300)),
         ],
-        vec![
-            ClientCall::Take(0, with(reserving(&key, 2, 700, true), Manner::AtMost)),
-            ClientCall::Release(0),
-            ClientCall::Renew(0, Some(300)),
-        ],
-        vec![
-            ClientCall::Take(0, ask(&key, 1)),
-            ClientCall::Take(0, reserving(&key, 1, 500, false)),
-        ],
+        vec![Take(0, ask(&key, 1)), Take(0, reserving(&key, 1, 500, false))],
     ];
     World {
-        calls: 2,
         time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 700_000, 1])),
         steps_back: (1, size.of(vec![600_000], vec![600_000, 5_000_000])),
         must_happen: vec![Event::Denied, Event::Settled, Event::Renewed, Event::Back],
-        ..world("reservations with COUNTLAPSED", vec![key], clients)
+        ..world("reservations with COUNTLAPSED", size, vec![key], clients)
     }
 }
 
 /// Holders that spend reservations with COUNTLAPSED unit by unit, and then settle or let them lapse.
 fn spend(size: Size) -> World {
-    let key = key(BookKind::Sliding, "1s", 2);
-    let key = WorldKey { longest_wait_us: 2 * SECOND_US, ..key };
+    let key = WorldKey { longest_wait_us: 2 * SECOND_US, ..key(BookKind::Sliding, "1s", 2) };
     let holder = |quantity, lease_ms| {
         vec![
-            ClientCall::Take(0, with(reserving(&key, quantity, lease_ms, true), Manner::AtMost)),
-            ClientCall::Spend(0),
-            ClientCall::ApplySpent(0),
-            ClientCall::Renew(0, None),
+            Take(0, with(reserving(&key, quantity, lease_ms, true), Manner::AtMost)),
+            Spend(0),
+            ApplySpent(0),
+            Renew(0, None),
         ]
     };
-    let clients = vec![holder(1, 500), holder(2, 700), vec![ClientCall::Take(0, ask(&key, 1))]];
+    let clients = vec![holder(1, 500), holder(2, 700), vec![Take(0, ask(&key, 1))]];
     World {
-        calls: 2,
         time_passes: (size.of(2, 4), size.of(vec![499_999], vec![499_999, 700_000, 1])),
         steps_back: (1, vec![600_000]),
         must_happen: vec![Event::Denied, Event::Settled, Event::Back],
-        ..world("spending from a reservation", vec![key], clients)
+        ..world("spending from a reservation", size, vec![key], clients)
     }
 }
 
@@ -350,14 +314,11 @@ fn bans(size: Size) -> World {
     let window = WorldKey { longest_wait_us: 2 * SECOND_US, ..key(BookKind::Sliding, "1s", 1) };
     let bucket = WorldKey { longest_wait_us: 4 * SECOND_US, ..bucket(1, 2) };
     let clients = vec![
+        vec![Take(0, banning(ask(&window, 1), 400)), Take(1, banning(ask(&bucket, 1), 800))],
+        vec![Take(0, ask(&window, 1)), Take(1, ask(&bucket, -1))],
         vec![
-            ClientCall::Take(0, banning(ask(&window, 1), 400)),
-            ClientCall::Take(1, banning(ask(&bucket, 1), 800)),
-        ],
-        vec![ClientCall::Take(0, ask(&window, 1)), ClientCall::Take(1, ask(&bucket, -1))],
-        vec![
-            ClientCall::Take(0, with(ask(&window, 1), Manner::Force)),
-            ClientCall::Take(1, with(ask(&bucket, 1), Manner::Ahead { within_us: SECOND_US })),
+            Take(0, with(ask(&window, 1), Manner::Force)),
+            Take(1, with(ask(&bucket, 1), Manner::Ahead { within_us: SECOND_US })),
         ],
     ];
     World {
@@ -365,7 +326,7 @@ fn bans(size: Size) -> World {
         time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 1_000_000])),
         steps_back: (size.of(0, 1), vec![700_000, 5_000_000]),
         must_happen: vec![Event::Denied, Event::Banned],
-        ..world("bans", vec![window, bucket], clients)
+        ..world("bans", size, vec![window, bucket], clients)
     }
 }
 
@@ -397,16 +358,16 @@ fn groups(size: Size) -> World {
         clause(1, Request { shadow: true, ..ask(&plan, 1) }, 2),
     ];
     let clients = vec![
-        vec![ClientCall::All(both), ClientCall::Release(3)],
-        vec![ClientCall::All(job), ClientCall::Release(3)],
-        vec![ClientCall::All(checked), ClientCall::Take(2, ask(&credits, -1))],
+        vec![All(both), Release(3)],
+        vec![All(job), Release(3)],
+        vec![All(checked), Take(2, ask(&credits, -1))],
     ];
     World {
         calls: size.of(2, 4),
         time_passes: (size.of(2, 4), size.of(vec![500_000], vec![500_000, 499_999, 1])),
         start_us: START_US + 300_000,
         must_happen: vec![Event::Denied, Event::Else, Event::Settled],
-        ..world("groups with ELSE", vec![rpm, plan, credits, slots], clients)
+        ..world("groups with ELSE", size, vec![rpm, plan, credits, slots], clients)
     }
 }
 
@@ -415,20 +376,15 @@ fn failover(size: Size) -> World {
     let window = WorldKey { longest_wait_us: 2 * SECOND_US, ..key(BookKind::Sliding, "1s", 2) };
     let bucket = bucket(2, 2);
     let clients = vec![
-        vec![ClientCall::Take(0, ask(&window, 1)), ClientCall::Take(1, ask(&bucket, 1))],
-        vec![
-            ClientCall::Take(0, reserving(&window, 1, 500, true)),
-            ClientCall::Apply(0, None),
-            ClientCall::Release(0),
-        ],
-        vec![ClientCall::Take(0, with(ask(&window, 2), Manner::AtMost))],
+        vec![Take(0, ask(&window, 1)), Take(1, ask(&bucket, 1))],
+        vec![Take(0, reserving(&window, 1, 500, true)), Apply(0, None), Release(0)],
+        vec![Take(0, with(ask(&window, 2), Manner::AtMost))],
     ];
     World {
-        calls: 2,
         time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999])),
         steps_back: (size.of(0, 1), vec![300_000]),
         failovers: (1, size.of(1, 2)),
         must_happen: vec![Event::Denied, Event::Failover],
-        ..world("failover", vec![window, bucket], clients)
+        ..world("failover", size, vec![window, bucket], clients)
     }
 }
