@@ -2,7 +2,7 @@
  * Repeats tests that failed because the machine stood still: then a server may answer nothing for longer than a deadline.
  */
 
-import { spawn, type ChildProcess } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -12,7 +12,7 @@ import { Busy } from "../src/index.js";
 /** A timer that is this late, in milliseconds, means that the machine stood still. */
 const STOP_MS = 50;
 /** The maximum number of tries of a test. */
-export const TRIES = 5;
+const TRIES = 5;
 
 /** Reports late timers. It runs in its own process, which the work of a test cannot delay. */
 const PROGRAM = `
@@ -29,27 +29,18 @@ wake();
 `;
 
 /** A process with timers that runs during the tests, and ends with them. */
-export class Sleeper {
-  readonly #process: ChildProcess;
+class Sleeper {
   #longest = 0;
-
-  private constructor(started: ChildProcess) {
-    this.#process = started;
-  }
 
   static async start(): Promise<Sleeper> {
     const started = spawn(process.execPath, ["-e", PROGRAM], { stdio: ["ignore", "ignore", "ignore", "ipc"] });
     await once(started, "message");
-    const sleeper = new Sleeper(started);
+    const sleeper = new Sleeper();
     started.on("message", (ms) => (sleeper.#longest = Math.max(sleeper.#longest, Number(ms))));
     // It keeps no test running.
     started.unref();
     started.channel?.unref();
     return sleeper;
-  }
-
-  signal(signal: "SIGSTOP" | "SIGCONT"): void {
-    this.#process.kill(signal);
   }
 
   /** Returns the longest stop in milliseconds since the last call; 0 if there was none. */
@@ -63,16 +54,15 @@ export class Sleeper {
 }
 
 let shared: Promise<Sleeper> | undefined;
-const sharedSleeper = (): Promise<Sleeper> => (shared ??= Sleeper.start());
 
 /** Returns whether a call failed because this process stood still. */
 export const isOwnStop = (error: unknown): boolean =>
   error instanceof Busy && error.message.startsWith("this program was busy");
 
-/** Returns a function that runs the work, and repeats it if it failed and the machine or this process stood still. */
-export function unlessStopped(work: () => Promise<void>, beside = sharedSleeper): () => Promise<void> {
-  return async () => {
-    const sleeper = await beside();
+/** Registers a test that is repeated if it failed and the machine, or this process, stood still meanwhile. */
+export function testUnlessStopped(name: string, work: () => Promise<void>): void {
+  void test(name, async () => {
+    const sleeper = await (shared ??= Sleeper.start());
     await sleeper.longest();
     for (let tries = 1; ; tries += 1) {
       try {
@@ -84,10 +74,5 @@ export function unlessStopped(work: () => Promise<void>, beside = sharedSleeper)
         console.log(`tried again, as the machine stood still for ${Math.round(stop)} ms: ${String(error)}`);
       }
     }
-  };
-}
-
-/** Registers a test that is repeated if it failed and the machine stood still meanwhile. */
-export function testUnlessStopped(name: string, work: () => Promise<void>): void {
-  void test(name, unlessStopped(work));
+  });
 }
