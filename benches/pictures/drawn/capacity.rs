@@ -16,24 +16,19 @@ const SECONDS: usize = 4;
 /// The most calls in a step. Each of them comes by chance.
 const CHANCES: i64 = 200;
 
-/// Calls a second in each second of a run.
-struct DrawnLoad {
-    name: &'static str,
-    rates: [i64; SECONDS],
-}
-
-const LOADS: [DrawnLoad; 4] = [
-    DrawnLoad { name: "80 % of the limit", rates: [800; SECONDS] },
-    DrawnLoad { name: "100 %", rates: [1_000; SECONDS] },
-    DrawnLoad { name: "150 %", rates: [1_500; SECONDS] },
-    DrawnLoad { name: "10 %, then 300 %", rates: [100, 100, 3_000, 3_000] },
+/// Loads, each with the calls a second in each second of a run.
+const LOADS: [(&str, [i64; SECONDS]); 4] = [
+    ("80 % of the limit", [800; SECONDS]),
+    ("100 %", [1_000; SECONDS]),
+    ("150 %", [1_500; SECONDS]),
+    ("10 %, then 300 %", [100, 100, 3_000, 3_000]),
 ];
 
 /// The process that makes each call, for each step.
 type DrawnCalls = Vec<Vec<usize>>;
 
 /// One process of the sixteen makes a quarter of the calls.
-fn calls(load: &DrawnLoad) -> DrawnCalls {
+fn calls((_, rates): &(&str, [i64; SECONDS])) -> DrawnCalls {
     let mut random = Random::new(1);
     let mut step = |rate: i64| {
         let chance = rate * STEP_US as i64 / CHANCES;
@@ -45,7 +40,7 @@ fn calls(load: &DrawnLoad) -> DrawnCalls {
         };
         (0..count).map(|_| process(&mut random)).collect()
     };
-    load.rates.iter().flat_map(|&rate| [rate; STEPS_A_SECOND]).map(&mut step).collect()
+    rates.iter().flat_map(|&rate| [rate; STEPS_A_SECOND]).map(&mut step).collect()
 }
 
 /// The number admitted in each step, and the number of commands.
@@ -216,7 +211,7 @@ pub fn tables() -> (String, String) {
 }
 
 fn head(first: &str) -> String {
-    let loads = LOADS.map(|load| load.name).join(" | ");
+    let loads = LOADS.map(|(name, _)| name).join(" | ");
     format!(
         "| {first} | {loads} | most in a second | commands for 100 calls |\n\
          |---|---|---|---|---|---|---|\n"

@@ -151,8 +151,9 @@ fn axis(svg: &mut String, x: impl Fn(i64) -> f64, traffic: &Traffic, bottom: i64
 
 /// A limit, and the result of each call.
 fn lane(svg: &mut String, limit: &DrawnLimit, run: &DrawnRun, x: &impl Fn(i64) -> f64, top: i64) {
-    text(svg, (LEFT, top + 12), " font-weight=\"bold\"", limit.words);
-    text(svg, (LEFT + 235, top + 12), " font-family=\"monospace\"", limit.command);
+    let (words, command, _) = limit;
+    text(svg, (LEFT, top + 12), " font-weight=\"bold\"", words);
+    text(svg, (LEFT + 235, top + 12), " font-family=\"monospace\"", command);
     let (go, most) = (run.allowed(), run.most_in_a_minute());
     let denied = run.calls.len() - go;
     let caption = format!("{go} go ahead, {denied} denied; at most {most} in 60 s");

@@ -20,57 +20,20 @@ pub struct Traffic {
     pub shown_ms: (i64, i64),
 }
 
-pub struct DrawnLimit {
-    pub words: &'static str,
-    /// `key` is the key.
-    pub command: &'static str,
-    /// The most calls that may go ahead in any 60 seconds.
-    pub bound: usize,
-}
+/// What a limit does, its command on the key `key`, and the most calls that may go ahead in any 60 seconds.
+pub type DrawnLimit = (&'static str, &'static str, usize);
 
 /// 15 a minute, each in its own way.
 pub const LIMITS: [DrawnLimit; 9] = [
-    DrawnLimit {
-        words: "a steady rate with bursts",
-        command: "RL.THROTTLE key 14 15 60s",
-        bound: 30,
-    },
-    DrawnLimit {
-        words: "... wait in line",
-        command: "RL.THROTTLE key 14 15 60s BLOCK 20s",
-        bound: 30,
-    },
-    DrawnLimit {
-        words: "... book, and sleep",
-        command: "RL.THROTTLE key 14 15 60s AHEAD 20s",
-        bound: 30,
-    },
-    DrawnLimit { words: "any 60 seconds, exact", command: "RL.WINDOW key 15 60s", bound: 15 },
-    DrawnLimit {
-        words: "any 60 seconds, few entries",
-        command: "RL.WINDOW key 15 60s BUCKETS 10",
-        bound: 15,
-    },
-    DrawnLimit {
-        words: "denied calls count too",
-        command: "RL.WINDOW key 15 60s COUNTDENIED",
-        bound: 15,
-    },
-    DrawnLimit {
-        words: "a denial closes it for 30 s",
-        command: "RL.WINDOW key 15 60s 1 BAN 30s",
-        bound: 15,
-    },
-    DrawnLimit {
-        words: "each minute of the clock",
-        command: "RL.WINDOW key 15 1min FIXED",
-        bound: 30,
-    },
-    DrawnLimit {
-        words: "a minute from the first call on",
-        command: "RL.WINDOW key 15 60s FIXED FROM first",
-        bound: 30,
-    },
+    ("a steady rate with bursts", "RL.THROTTLE key 14 15 60s", 30),
+    ("... wait in line", "RL.THROTTLE key 14 15 60s BLOCK 20s", 30),
+    ("... book, and sleep", "RL.THROTTLE key 14 15 60s AHEAD 20s", 30),
+    ("any 60 seconds, exact", "RL.WINDOW key 15 60s", 15),
+    ("any 60 seconds, few entries", "RL.WINDOW key 15 60s BUCKETS 10", 15),
+    ("denied calls count too", "RL.WINDOW key 15 60s COUNTDENIED", 15),
+    ("a denial closes it for 30 s", "RL.WINDOW key 15 60s 1 BAN 30s", 15),
+    ("each minute of the clock", "RL.WINDOW key 15 1min FIXED", 30),
+    ("a minute from the first call on", "RL.WINDOW key 15 60s FIXED FROM first", 30),
 ];
 
 /// A call every `step_ms`, from the first time until before the other.
@@ -136,12 +99,12 @@ impl DrawnRun {
 
 /// Runs the traffic against each of the limits.
 pub fn run(traffic: &Traffic) -> Vec<DrawnRun> {
-    let run = |limit: &DrawnLimit| {
-        let run = run_limit(traffic, limit.command);
-        assert!(run.most_in_a_minute() <= limit.bound, "{}: {}", traffic.name, limit.command);
+    let run = |(_, command, bound): DrawnLimit| {
+        let run = run_limit(traffic, command);
+        assert!(run.most_in_a_minute() <= bound, "{}: {command}", traffic.name);
         run
     };
-    LIMITS.iter().map(run).collect()
+    LIMITS.into_iter().map(run).collect()
 }
 
 fn run_limit(traffic: &Traffic, command: &str) -> DrawnRun {
