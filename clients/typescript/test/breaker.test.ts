@@ -1,23 +1,14 @@
 /** The states of a breaker. The tests set the time, and no server is needed. */
 
 import assert from "node:assert/strict";
-import { test, type TestContext } from "node:test";
+import { test } from "node:test";
 
 import { Breaker, FAILURES, LATE_CALLS, PAUSE_MS } from "../src/breaker.js";
 import { Limiter, Unreachable } from "../src/index.js";
 import { OWN_TRANSPORT } from "../src/transport.js";
+import { heldTimers } from "./fixtures.js";
 
 const ERROR = new Error("gone");
-
-/** Replaces setTimeout, and returns its calls. Node 18 and later versions mock timers in different ways. */
-function heldTimers(context: TestContext): { call: () => void; ms: number }[] {
-  const held: { call: () => void; ms: number }[] = [];
-  context.mock.method(globalThis, "setTimeout", (call: () => void, ms: number) => {
-    held.push({ call, ms });
-    return { unref: () => undefined };
-  });
-  return held;
-}
 
 /** A breaker whose probes the test ends, with their number. */
 class Probed {

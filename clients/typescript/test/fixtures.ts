@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import type { TestContext } from "node:test";
 
 import { clause, type Clause, type Limit, type Limiter } from "../src/index.js";
 import type { LocalOptions, Reply, ReplyWithOptions } from "../src/index.js";
@@ -21,6 +22,16 @@ export class Recorder {
     if (reply instanceof Error) throw reply;
     return reply;
   }
+}
+
+/** Replaces setTimeout, and returns its calls. Node 18 and later versions mock timers in different ways. */
+export function heldTimers(context: TestContext): { call: () => void; ms: number }[] {
+  const held: { call: () => void; ms: number }[] = [];
+  context.mock.method(globalThis, "setTimeout", (call: () => void, ms: number) => {
+    held.push({ call, ms });
+    return { unref: () => undefined };
+  });
+  return held;
 }
 
 /** The error of a connection to a port on which nothing listens. */

@@ -152,9 +152,6 @@ async function listening(server: Server): Promise<App> {
 function expressApp(): Promise<App> {
   const app = express();
   app.use(ofExpress(site, SITE));
-  app.use((error: Error, _: express.Request, response: express.Response, __: express.NextFunction) => {
-    response.status(500).send(error.message);
-  });
   app.get(
     "/:path",
     ofExpress((request: express.Request) => route(request.path), ON_ROUTE),

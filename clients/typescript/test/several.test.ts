@@ -32,6 +32,7 @@ import { SECOND_RELEASE_MS } from "../src/core.js";
 import { slotOf } from "../src/slot.js";
 import {
   clausesOf,
+  heldTimers,
   means,
   MISTAKES,
   Recorder,
@@ -217,11 +218,7 @@ suite("several limits as one", () => {
   });
 
   test("a longer lease slows renewals only once the server knows it, a shorter one speeds them up at once", async (context) => {
-    const timers: { call: () => void; ms: number }[] = [];
-    context.mock.method(globalThis, "setTimeout", (call: () => void, ms: number) => {
-      timers.push({ call, ms });
-      return { unref: () => {} };
-    });
+    const timers = heldTimers(context);
     const pause = () => timers.at(-1)!.ms;
     const turn = () => new Promise(setImmediate);
     const renewed = [1, 1];
