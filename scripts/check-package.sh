@@ -99,18 +99,9 @@ port=$(python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).g
     --loadmodule "$(realpath "$module")" >"$work/log" 2>&1 &
 server=$!
 trap 'kill $server 2>/dev/null; wait; rm -rf "$work"' EXIT
-expect "the first answer" "0 16 15 -1 2" "$(python3 - "$port" <<'END'
-import socket, sys, time
-
-for _ in range(100):
-    try:
-        with socket.create_connection(("127.0.0.1", int(sys.argv[1])), 5) as server:
-            server.sendall(b"RL.THROTTLE user:1 15 30 60 1\r\n")
-            lines = server.makefile("rb")
-            assert lines.readline() == b"*5\r\n"
-            print(*(int(lines.readline()[1:]) for _ in range(5)))
-        break
-    except OSError:
-        time.sleep(0.1)
-END
-)"
+for _ in {1..100}; do
+    ! { exec 3<>"/dev/tcp/127.0.0.1/$port"; } 2>/dev/null || break
+    sleep 0.1
+done
+printf 'RL.THROTTLE user:1 15 30 60 1\r\n' >&3
+expect "the first answer" "*5 :0 :16 :15 :-1 :2" "$(timeout 5 head -n 6 <&3 | tr -d '\r' | paste -sd' ')"
