@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -193,11 +193,8 @@ class Readme(WithExamples):
         self.assertEqual(len(blocks("python")), 12, "each block has a test here")
 
     def test_the_reference_is_up_to_date(self) -> None:
-        spec = importlib.util.spec_from_file_location("reference", CHECKOUT / "scripts" / "python-reference.py")
-        assert spec is not None and spec.loader is not None
-        reference = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(reference)
-        self.assertEqual(reference.PAGE.read_text("utf-8"), reference.page(), "run: make reference")
+        reference = runpy.run_path(str(CHECKOUT / "scripts" / "python-reference.py"))
+        self.assertEqual(reference["PAGE"].read_text("utf-8"), reference["page"](), "run: make reference")
 
     def test_the_package_is_installed_from_the_checkout(self) -> None:
         if os.environ.get("CLIENTS") != "all":
