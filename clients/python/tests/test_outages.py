@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -155,18 +156,12 @@ def sentinel_of(library: str, kind: Kind, ports: list[int], **settings: Any) -> 
     return module.Sentinel([("127.0.0.1", port) for port in ports], **settings).master_for("limits")
 
 
-def kinds() -> Iterator[tuple[str, Kind]]:
-    for library in LIBRARIES if EVERYTHING else LIBRARIES[:1]:
-        yield library, Threads
-        yield library, Tasks
-
-
 def for_each_kind(test: Callable[[Any, str, Kind], None]) -> Callable[[Any], None]:
     """A test for each library, with threads and with asyncio."""
 
     @wraps(test)
     def run(self: Any) -> None:
-        for library, kind in kinds():
+        for library, kind in product(LIBRARIES if EVERYTHING else LIBRARIES[:1], (Threads, Tasks)):
             with self.subTest(library=library, kind=kind.name):
                 unless_stopped(test, self, library, kind)
 
