@@ -264,17 +264,6 @@ class OnAServer(Each):
             self.assertEqual(limiter.held("k"), [])
             limiter.close()
 
-    async def refuse_to_lease(self, limiter: Any, policy: str) -> None:
-        """Checks that a policy that is a semaphore cannot be leased, which only the server knows."""
-        local: Any = (limiter.limiter if isinstance(limiter, Awaited) else limiter).local("j", policy)
-        with self.assertRaisesRegex(ValueError, f"'{policy}' is a semaphore"):
-            end = time.monotonic() + 30
-            while time.monotonic() < end:
-                await done(local.take())
-                await asyncio.sleep(0.01)
-        await done(local.close())
-        self.assertEqual(await limiter.held("j"), [])
-
     def test_a_policy_can_replace_any_limit(self) -> None:
         plain.config_set("ratelimit.policies", "free THROTTLE 15 30 60; day WINDOW 3 1d FIXED; jobs WINDOW 2 0")
 
@@ -289,7 +278,14 @@ class OnAServer(Each):
                 async with limiter.acquire("s", "@jobs", settle=settle):
                     self.assertEqual(len(await limiter.held("s")), 1)
                 self.assertEqual(await limiter.held("s"), [])
-            await self.refuse_to_lease(limiter, "@jobs")
+            # Only the server knows that it is a semaphore, which cannot be leased.
+            local: Any = getattr(limiter, "limiter", limiter).local("j", "@jobs")
+            with self.assertRaisesRegex(ValueError, "'@jobs' is a semaphore"):
+                for _ in range(3000):
+                    await done(local.take())
+                    await asyncio.sleep(0.01)
+            await done(local.close())
+            self.assertEqual(await limiter.held("j"), [])
             self.assertEqual([policy.name for policy in await limiter.policies()], ["day", "free", "jobs"])
             with self.assertRaisesRegex(UnknownPolicy, "NOPOLICY .*none"):
                 await limiter.throttle("r", "@none")
