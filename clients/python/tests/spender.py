@@ -76,30 +76,21 @@ class Book:
         self._count += 1
 
 
-def quantity(chance: random.Random) -> int:
-    return chance.choice([1, 1, 1, 1, 1, 1, 1, 2, 3])
-
-
-def spend(folder: str, port: int, path: str, window: Window, lease: int, per_second: float, until: float) -> None:
+async def spend(folder: str, what: dict[str, Any]) -> None:
     """Spends with the limiter of redis_ratelimit ("") or redis_ratelimit.asyncio (".asyncio")."""
-    asyncio.run(_spend(folder, port, path, window, lease, per_second, until))
-
-
-async def _spend(
-    folder: str, port: int, path: str, window: Window, lease: int, per_second: float, until: float
-) -> None:
-    client = make(LIBRARIES[0], folder, port=port)
+    client = make(LIBRARIES[0], folder, port=what["port"])
     limiter = import_module(f"redis_ratelimit{folder}").Limiter(client, unreachable="deny", deadline=0.5)
     chance = random.Random()
-    local = limiter.local("proof", window, lease=lease)
-    book = Book(path, local._leases)
-    while time.monotonic() < until:
-        asked = quantity(chance)
+    window = Window(what["limit"], what["period"], fixed=what["fixed"])
+    local = limiter.local("proof", window, lease=what["lease_ms"])
+    book = Book(what["file"], local._leases)
+    while time.monotonic() < what["until"]:
+        asked = chance.choice([1, 1, 1, 1, 1, 1, 1, 2, 3])
         try:
             if (await done(local.take(asked))).allowed:
                 book.spent(asked)
         except NOT_NOW:
             pass
-        await asyncio.sleep(min(chance.expovariate(per_second), 0.1))
+        await asyncio.sleep(min(chance.expovariate(what["per_second"]), 0.1))
     await done(local.close())
     await close(limiter)

@@ -7,6 +7,7 @@ processes of the other clients, which spend the same limit.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -50,7 +51,6 @@ class Crowd:
     def __init__(
         self, port: int, window: Window, lease: int, per_second: float, seconds: float, others: Sequence[list[str]]
     ) -> None:
-        self._words = port, window, lease, per_second
         self._others = others
         self._lease = lease / 1000
         self._folder = tempfile.TemporaryDirectory()
@@ -58,6 +58,16 @@ class Crowd:
         self._waking: dict[int, float] = {}
         self.killed = self.stopped = 0
         self.end = time.monotonic() + seconds
+        #: What a process spends. One of another client reads it from its environment.
+        self._spend = {
+            "port": port,
+            "limit": window.limit,
+            "period": window.period,
+            "fixed": window.fixed,
+            "lease_ms": lease,
+            "per_second": per_second,
+            "until": self.end,
+        }
         self._processes = [self._begin(at) for at in range(PROCESSES)]
 
     def _begin(self, at: int) -> int:
@@ -68,31 +78,17 @@ class Crowd:
         if child == 0:
             outcome = 1
             try:
-                port, window, lease, per_second = self._words
+                spend = {**self._spend, "file": self._files[-1]}
                 if other >= 0:
-                    self._become(self._others[other])
-                spender.spend("" if at % 2 else ".asyncio", port, self._files[-1], window, lease, per_second, self.end)
+                    command = self._others[other]
+                    os.execvpe(command[0], command, {**os.environ, "PROOF_SPEND": json.dumps(spend)})
+                asyncio.run(spender.spend("" if at % 2 else ".asyncio", spend))
                 outcome = 0
             except BaseException:
                 traceback.print_exc()
             finally:
                 os._exit(outcome)
         return child
-
-    def _become(self, command: list[str]) -> None:
-        """Replaces this process with one of another client, which reads from its environment what to spend."""
-        port, window, lease, per_second = self._words
-        spend = {
-            "port": port,
-            "file": self._files[-1],
-            "limit": window.limit,
-            "period": window.period,
-            "fixed": window.fixed,
-            "lease_ms": lease,
-            "per_second": per_second,
-            "until": self.end,
-        }
-        os.execvpe(command[0], command, {**os.environ, "PROOF_SPEND": json.dumps(spend)})
 
     def disturb(self, chance: random.Random) -> None:
         """Kills or stops a process or neither, and continues processes that were stopped for long enough."""
