@@ -271,22 +271,53 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(200))]
+    #![proptest_config(cases(400))]
 
-    /// Calls with weights, LEAVE and leases decide exactly, while limits change and the clock steps in both directions.
+    /// Calls with weights, LEAVE and leases decide exactly, while limits change and the clock steps in both directions. They
+    /// may have different periods.
     #[test]
     fn the_exact_kind_decides_as_the_list_does(
-        period_ms in select(&[1u64, 7, 100][..]),
+        (period_ms, periods_ms) in prop_oneof![
+            select(&[1u64, 7, 100][..]).prop_map(|period_ms| (period_ms, vec![period_ms; 60])),
+            (Just(3u64), proptest::collection::vec(select(&[1u64, 2, 3, 20][..]), 60)),
+        ],
         acts in acts(steps(), 0u64..12, kinds()),
         total in totals(),
         max_healed in heals(),
     ) {
-        let (rule, obvious) = exact(period_ms);
         let mut world = WindowWorld { max_healed, ..WindowWorld::with_total(total) };
-        for act in acts {
+        for (act, each_ms) in acts.into_iter().zip(periods_ms) {
+            let (rule, obvious) = exact(each_ms);
             world.act(&rule, obvious, period_ms * 1_000, &act, 0);
         }
     }
+
+    /// With COUNTDENIED a denied call may count for 1/4096 of the period too long, and an admitted one never does. A key has
+    /// as few entries when the clock steps and limits change.
+    #[test]
+    fn denied_calls_that_count_leave_admitted_ones_alone(
+        period_ms in select(&[1u64, 10, 40, 400][..]),
+        buckets in select(&[0u64, 1, 2, 3, 10, 64, 4_096, 10_000, 65_536][..]),
+        acts in prop_oneof![
+            acts_with(steps(), 0u64..12, kinds_with_denied(), ways_with_force()),
+            acts_with(steps(), 0u64..60, kinds(), ways_with_force()),
+        ],
+        total in totals(),
+        max_healed in heals(),
+    ) {
+        let text = if buckets == 0 { format!("{period_ms}ms") } else { format!("{period_ms}ms/{buckets}") };
+        let fold = if buckets == 0 { u64::MAX } else { buckets };
+        let mut world = WindowWorld { max_healed, ..WindowWorld::with_total(total) };
+        for act in acts {
+            world.step(act.step, period_ms * 1_000);
+            let bounds = (period_ms * 1_000, fold, fold.min(4_096));
+            bounded(&mut world, &rule(&text), &act, bounds);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
 
     /// In periods this short, FORCE and COUNTDENIED delay what they count by less than a microsecond, so the list is exact.
     #[test]
@@ -313,21 +344,6 @@ proptest! {
         let mut world = WindowWorld { max_healed, ..WindowWorld::new() };
         for act in acts {
             world.step(act.step, u64::from(months) * 30 * 86_400_000_000);
-            world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
-        }
-    }
-
-    /// Calls with different periods share one key.
-    #[test]
-    fn another_period_counts_the_same_events(
-        acts in acts(steps(), 0u64..12, kinds()),
-        periods in proptest::collection::vec(select(&[1u64, 2, 3, 20][..]), 60),
-        max_healed in heals(),
-    ) {
-        let mut world = WindowWorld { max_healed, ..WindowWorld::new() };
-        for (act, period_ms) in acts.into_iter().zip(periods) {
-            let (rule, obvious) = exact(period_ms);
-            world.step(act.step, 3_000);
             world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
         }
     }
@@ -533,44 +549,6 @@ proptest! {
             let now_us = world.now_us;
             let recent = world.list.iter().filter(|one| one.at_us + period_us > now_us);
             prop_assert!(recent.map(|one| one.weight).sum::<u64>() <= limit);
-        }
-    }
-
-    #[test]
-    fn buckets_stay_as_many_when_the_clock_steps_and_limits_change(
-        buckets in select(&[1u64, 2, 3, 10, 64][..]),
-        acts in acts_with(steps(), 0u64..60, kinds(), ways_with_force()),
-        total in totals(),
-        max_healed in heals(),
-    ) {
-        let rule = rule(&format!("10ms/{buckets}"));
-        let mut world = WindowWorld { max_healed, ..WindowWorld::with_total(total) };
-        for act in acts {
-            world.step(act.step, 10_000);
-            bounded(&mut world, &rule, &act, (10_000, buckets, buckets));
-        }
-    }
-
-    /// With COUNTDENIED a denied call may count for 1/4096 of the period too long, and an admitted one never does.
-    #[test]
-    fn denied_calls_that_count_leave_admitted_ones_alone(
-        period_ms in select(&[1u64, 40, 400][..]),
-        buckets in select(&[0u64, 3, 4_096, 10_000, 65_536][..]),
-        acts in acts_with(
-            steps(),
-            0u64..12,
-            prop_oneof![Just(ModelCommand::Count), Just(ModelCommand::CountDenied)],
-            ways_with_force(),
-        ),
-        max_healed in heals(),
-    ) {
-        let text = if buckets == 0 { format!("{period_ms}ms") } else { format!("{period_ms}ms/{buckets}") };
-        let fold = if buckets == 0 { u64::MAX } else { buckets };
-        let mut world = WindowWorld { max_healed, ..WindowWorld::new() };
-        for act in acts {
-            world.step(act.step, period_ms * 1_000);
-            let bounds = (period_ms * 1_000, fold, fold.min(4_096));
-            bounded(&mut world, &rule(&text), &act, bounds);
         }
     }
 

@@ -334,8 +334,6 @@ fn no_force_passes_the_largest_sum() {
     assert_eq!(forced(1), Err(Refusal::SumTooLarge));
 }
 
-// ---- LEAVE ----
-
 // ---- Giving back ----
 
 /// Takes each of the quantities a hundredth of a second after the other, denied ones too, then gives back.
