@@ -5,8 +5,11 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// The longest time of a search, which then ends with [`End::Patience`]. On two idle cores each takes less than 5 minutes.
+/// The longest time of a search, which is then "out of time". On two idle cores each takes less than 5 minutes.
 const PATIENCE: Duration = Duration::from_secs(1_500);
+
+/// The end of a search that reached all states.
+const ALL_STATES: &str = "all states";
 
 /// The result of a search.
 #[derive(Debug)]
@@ -20,22 +23,9 @@ pub struct SearchResult {
     /// The largest number of steps from the first state to another.
     pub depth: usize,
     /// The reason why the search ended.
-    pub end: End,
+    pub end: &'static str,
     /// Each property that does not hold, with a shortest way to a state that shows it if there is one.
     pub wrong: Vec<(&'static str, String)>,
-}
-
-/// The reason why a search ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// All states were reached.
-    All,
-    /// The maximum number of steps was made.
-    Steps,
-    /// All states within the maximum depth were reached.
-    Depth,
-    /// It took too long.
-    Patience,
 }
 
 /// The part of a world that is searched.
@@ -67,17 +57,17 @@ where
     let checker = checker.spawn_bfs().join();
     let mut wrong: Vec<(&'static str, String)> = Vec::new();
     let end = match extent {
-        _ if begin.elapsed() >= PATIENCE => End::Patience,
-        Extent::Steps(steps) if checker.state_count() < steps => End::All,
-        Extent::Steps(_) => End::Steps,
-        Extent::Depth(_) | Extent::UntilWrong(_) => End::Depth,
+        _ if begin.elapsed() >= PATIENCE => "out of time",
+        Extent::Steps(steps) if checker.state_count() < steps => ALL_STATES,
+        Extent::Steps(_) => "after the last step allowed",
+        Extent::Depth(_) | Extent::UntilWrong(_) => "at the depth allowed",
     };
     let discoveries = checker.discoveries();
     for property in checker.model().properties() {
         let found = discoveries.get(property.name);
         match (property.expectation, found) {
             (stateright::Expectation::Sometimes, None)
-                if matches!(extent, Extent::Depth(_)) || end == End::All =>
+                if matches!(extent, Extent::Depth(_)) || end == ALL_STATES =>
             {
                 wrong.push((property.name, "this never happens".to_owned()));
             }
@@ -105,13 +95,7 @@ impl SearchResult {
 
     /// Returns the result as a row of that table.
     pub fn row(&self) -> String {
-        let SearchResult { world, states, steps, depth, .. } = self;
-        let end = match self.end {
-            End::All => "all states",
-            End::Steps => "after the last step allowed",
-            End::Depth => "at the depth allowed",
-            End::Patience => "out of time",
-        };
+        let SearchResult { world, states, steps, depth, end, .. } = self;
         format!("| {world} | {states} | {steps} | {depth} | {end} |")
     }
 }
