@@ -180,13 +180,15 @@ fn taking(key: &WorldKey, quantity: u64) -> Request {
     request
 }
 
-fn load(memory: &Memory, saved: &[Option<Saved>]) {
-    for (name, saved) in NAMES.iter().zip(saved) {
-        memory.delete(name);
-        if let Some(saved) = saved {
-            memory.restore(name, saved).expect("what was saved is sound");
-        }
+fn load_key(memory: &Memory, saved: &[Option<Saved>], key: usize) {
+    memory.delete(NAMES[key]);
+    if let Some(saved) = &saved[key] {
+        memory.restore(NAMES[key], saved).expect("what was saved is sound");
     }
+}
+
+fn load(memory: &Memory, saved: &[Option<Saved>]) {
+    (0..saved.len()).for_each(|key| load_key(memory, saved, key));
 }
 
 fn unload(memory: &Memory, saved: &mut [Option<Saved>]) {
@@ -198,10 +200,7 @@ fn unload(memory: &Memory, saved: &mut [Option<Saved>]) {
 /// Runs the engine on a copy of one of these keys and throws the copy away.
 fn probe<T>(saved: &[Option<Saved>], key: usize, body: impl FnOnce(&Memory) -> T) -> T {
     MEMORY.with(|memory| {
-        memory.delete(NAMES[key]);
-        if let Some(saved) = &saved[key] {
-            memory.restore(NAMES[key], saved).expect("what was saved is sound");
-        }
+        load_key(memory, saved, key);
         body(memory)
     })
 }
@@ -462,11 +461,10 @@ impl World {
     /// Checks that the whole limit is granted after the returned wait, and that the wait is no longer than allowed.
     fn heals(&self, state: &WorldState) -> bool {
         self.keys.iter().enumerate().all(|(at, key)| {
-            let request = taking(key, key.max);
-            let whole = match key.kind {
-                BookKind::Semaphore => return true,
-                _ => request,
-            };
+            if key.kind == BookKind::Semaphore {
+                return true;
+            }
+            let whole = taking(key, key.max);
             probe(&state.saved, at, |memory| {
                 let ask = |now_us| memory.decide(NAMES[at], &whole, now_us, || id_of(25));
                 let Ok(decision) = ask(state.wall_us) else { return false };
