@@ -12,9 +12,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Cluster, Redis } from "ioredis";
 import { Cluster as Cluster6, Redis as Redis6 } from "ioredis-6";
 import Ioredis50, { Cluster as Cluster50 } from "ioredis-5.0";
-import { createClient, createClientPool, createCluster } from "redis";
+import { createClient, createClientPool } from "redis";
 import { createClient as createClient50 } from "redis-5.0";
-import { createClient as createClient6, createCluster as createCluster6 } from "redis-6";
+import { createClient as createClient6 } from "redis-6";
 
 import { FAILURES } from "../src/breaker.js";
 import {
@@ -29,7 +29,7 @@ import {
 } from "../src/index.js";
 import { RatelimitThrottlerStorage } from "../src/throttler-storage.js";
 import { CASES, run } from "./fixtures.js";
-import { connected, Proxy, SINGLE as UNCONNECTED, until, untilWaiting, type Opened } from "./servers.js";
+import { CLUSTERS, connected, Proxy, SINGLE as UNCONNECTED, until, untilWaiting, type Opened } from "./servers.js";
 
 const PORT = Number(process.env["RATELIMIT_PORT"]);
 const HELD_PORT = Number(process.env["RATELIMIT_HELD_PORT"]);
@@ -489,23 +489,11 @@ suite("patience", () => {
 });
 
 suite("in a cluster", () => {
-  const CLUSTERS: [string, () => Promise<Opened>][] = [
-    ["node-redis", () => connected(createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${CLUSTER_PORT}` }] }))],
-    [
-      "ioredis",
-      async () => {
-        const client = new Cluster([{ host: "127.0.0.1", port: CLUSTER_PORT }]);
-        return { client, close: () => client.disconnect() };
-      },
-    ],
-    ["node-redis 6", () => connected(createCluster6({ rootNodes: [{ url: `redis://127.0.0.1:${CLUSTER_PORT}` }] }))],
-    ["ioredis 6", () => connected(new Cluster6([{ host: "127.0.0.1", port: CLUSTER_PORT }], { lazyConnect: true }))],
-  ];
   // The cluster is not flushed, so each run has its own keys.
   const run = `${process.pid}:${Date.now()}`;
   for (const [kind, open] of CLUSTERS) {
     test(`${kind} finds the node of each key`, async () => {
-      const { client, close } = await open();
+      const { client, close } = await open(CLUSTER_PORT);
       const limiter = new Limiter(client);
       for (let number = 0; number < 30; number += 1) {
         const key = `${run}:${kind}:${number}`;

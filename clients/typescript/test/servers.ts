@@ -9,8 +9,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { Redis } from "ioredis";
-import { createClient } from "redis";
+import { Cluster, Redis } from "ioredis";
+import { Cluster as Cluster6 } from "ioredis-6";
+import { createClient, createCluster } from "redis";
+import { createCluster as createCluster6 } from "redis-6";
 
 import type { Client } from "../src/index.js";
 
@@ -231,6 +233,14 @@ export async function connected(client: Client & Connectable): Promise<Opened> {
   await client.connect();
   return { client, close: () => (client.destroy ? client.destroy() : client.disconnect?.()) };
 }
+
+/** Connects a client of a cluster with each library, and with later versions of them, by the port of a node. */
+export const CLUSTERS: [string, (port: number) => Promise<Opened>][] = [
+  ["node-redis", (port) => connected(createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${port}` }] }))],
+  ["ioredis", (port) => connected(new Cluster([{ host: "127.0.0.1", port }], { lazyConnect: true }))],
+  ["node-redis 6", (port) => connected(createCluster6({ rootNodes: [{ url: `redis://127.0.0.1:${port}` }] }))],
+  ["ioredis 6", (port) => connected(new Cluster6([{ host: "127.0.0.1", port }], { lazyConnect: true }))],
+];
 
 /** Creates a client of a single server with each library. */
 export const SINGLE: [string, (port: number) => Opened][] = [

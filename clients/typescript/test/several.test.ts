@@ -10,8 +10,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
 import { Redis } from "ioredis";
-import { createClient, createClientPool, createCluster, ErrorReply } from "redis";
-import { createCluster as createCluster6 } from "redis-6";
+import { createClient, createClientPool, ErrorReply } from "redis";
 
 import {
   clause,
@@ -42,7 +41,7 @@ import {
   type Case,
   type SeveralCase,
 } from "./fixtures.js";
-import { connected, until, type Opened } from "./servers.js";
+import { CLUSTERS, connected, until, type Opened } from "./servers.js";
 
 const PORT = Number(process.env["RATELIMIT_PORT"]);
 const CLUSTER_PORT = Number(process.env["RATELIMIT_CLUSTER_PORT"]);
@@ -574,16 +573,15 @@ before(() => plain.connect());
 after(() => plain.disconnect());
 
 const socket = { host: "127.0.0.1", port: PORT };
-const rootNodes = [{ url: `redis://127.0.0.1:${CLUSTER_PORT}` }];
-const CLUSTER = [{ host: "127.0.0.1", port: CLUSTER_PORT }];
 const KINDS: [string, () => Promise<Opened>][] = [
   ["node-redis", () => connected(createClient({ socket }))],
   ["node-redis over RESP3", () => connected(createClient({ socket, RESP: 3 }))],
   ["a pool of node-redis", () => connected(createClientPool({ socket }))],
   ["ioredis", () => connected(new Redis(PORT, { lazyConnect: true }))],
-  ["a cluster of node-redis", () => connected(createCluster({ rootNodes }))],
-  ["a cluster of node-redis 6", () => connected(createCluster6({ rootNodes }))],
-  ["a cluster of ioredis", () => connected(new Redis.Cluster(CLUSTER, { lazyConnect: true }))],
+  ...CLUSTERS.map(([library, open]): [string, () => Promise<Opened>] => [
+    `a cluster of ${library}`,
+    () => open(CLUSTER_PORT),
+  ]),
   [
     "sentinels of node-redis",
     async () => {
