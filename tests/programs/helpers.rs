@@ -213,13 +213,12 @@ fn node(tests: &str) -> Option<Command> {
     // For the servers that the tests start by themselves.
     command.env("RATELIMIT_SO", module_path()).current_dir(typescript()?);
     command.env("RATELIMIT_CHECKOUT", root());
-    command.env("RATELIMIT_TESTING_PAGE", root().join("docs/testing.md"));
     Some(command)
 }
 
 #[test]
 fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
-    let tests = "breaker calls http numbers several server readme memory testing";
+    let tests = "breaker calls http numbers several server readme memory";
     node(tests).iter_mut().for_each(on_servers);
 }
 

@@ -1,16 +1,16 @@
 /**
  * MemoryLimiter, which needs no server; server.test.ts compares it with one. RATELIMIT_SO is the module of a server to fail
- * over from. Without it the test that needs it is skipped.
+ * over from, and RATELIMIT_CHECKOUT the checkout with docs/testing.md. Without them the tests that need them are skipped.
  */
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { pathToFileURL } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 
 import { Redis } from "ioredis";
 
@@ -300,6 +300,26 @@ test("it runs as CommonJS, and as modules that are not read from files", () => {
     console.log((await limiter.window("k", { limit: 1, period: 60 })).allowed, (await limiter.window("k", { limit: 1, period: 60 })).allowed);`;
   const shown = execFileSync(process.execPath, ["--input-type=module", "-e", late], { encoding: "utf8" });
   assert.equal(shown.trim(), "true false");
+});
+
+/** A stand-in for vitest, which docs/testing.md uses. */
+const VITEST = `
+import assert from "node:assert/strict";
+const expect = (found) => ({ toBe: (expected) => assert.equal(found, expected) });
+const test = async (name, body) => { await body(); console.log("passed " + name); };
+`;
+
+test("the tests of an application pass", (context) => {
+  const checkout = process.env["RATELIMIT_CHECKOUT"];
+  if (checkout === undefined) return context.skip("RATELIMIT_CHECKOUT is not set");
+  const page = readFileSync(join(checkout, "docs/testing.md"), "utf8");
+  const blocks = [...page.matchAll(/^```js\n(.*?)^```$/gms)].map(([, text]) => text ?? "");
+  assert.equal(blocks.length, 1, "each block has a test here");
+  const folder = new URL("../readme/", import.meta.url);
+  mkdirSync(folder, { recursive: true });
+  const file = fileURLToPath(new URL("testing.mjs", folder));
+  writeFileSync(file, (blocks[0] ?? "").replace(/^import .* from "vitest";$/m, VITEST));
+  assert.match(execFileSync(process.execPath, [file], { encoding: "utf8" }), /^passed a user is greeted/);
 });
 
 test("without engine.wasm everything but MemoryLimiter works", () => {
