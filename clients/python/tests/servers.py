@@ -92,11 +92,16 @@ class Server:
     """A server with the module. It is killed when the block ends."""
 
     def __init__(self, *arguments: str, module: bool = True) -> None:
-        self.port = free_port()
         self.folder = tempfile.mkdtemp(prefix="ratelimit-")
         self._arguments = [*(["--loadmodule", MODULE] if module else []), *arguments]
         self._process: subprocess.Popen[bytes] | None = None
-        self.start()
+        for _ in range(5):
+            self.port = free_port()
+            self.start()
+            if self._runs():
+                return
+            # Another program has taken the port meanwhile, or that of the cluster bus, which is 10,000 higher.
+        raise AssertionError(f"no server starts: {(Path(self.folder) / 'log').read_text()}")
 
     def arguments(self) -> list[str]:
         address = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder, "--save", ""]
@@ -105,7 +110,11 @@ class Server:
     def start(self, *more: str, wait: bool = True) -> None:
         with open(Path(self.folder) / "log", "ab") as log:
             self._process = subprocess.Popen([PROGRAM, *self.arguments(), *more], stdout=log, stderr=log)
-        until(self._answers if wait else self._listens, "a server")
+        is_up = self._answers if wait else self._listens
+        until(lambda: is_up() or not self._runs(), "a server")
+
+    def _runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def _listens(self) -> bool:
         try:
