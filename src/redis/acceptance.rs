@@ -1,14 +1,11 @@
 //! Asks the server whether it would accept a write now. The server checks the commands of clients itself. It does not check
 //! what a module writes in a timer, nor what a command without the flag deny-oom grants to waiters.
 
-use super::api::{api, optional};
+use super::api::{api, is_from_7};
 use super::context::{CallReply, Context, KeyName};
 use redis_module::raw;
 use std::ffi::c_char;
 use std::io::Error;
-
-/// The first version whose RedisModule_Call can check writes: 7.0.0.
-const CHECKS_SINCE: i32 = 0x0007_0000;
 
 /// The codes of the errors with which the server refuses a write. Without the flag "E" they crash Valkey 9.1.
 const REFUSALS: [&[u8]; 4] = [b"NOREPLICAS", b"MISCONF", b"OOM", b"READONLY"];
@@ -42,7 +39,7 @@ pub fn accepts_writes(ctx: Context) -> bool {
         return false;
     }
     // In a cluster the empty key may be on another node.
-    let is_asked = has_checks() && flags & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0;
+    let is_asked = is_from_7() && flags & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0;
     !is_asked || probe(ctx, b"", is_full) == Some(Acceptance::Accepted)
 }
 
@@ -74,18 +71,12 @@ pub fn accepts_write_in_command(ctx: Context, key: KeyName) -> bool {
     accepts_writes(ctx) && accepts_write_to(ctx, key) == Acceptance::Accepted
 }
 
-/// Returns whether RedisModule_Call can check what the server checks for clients.
-fn has_checks() -> bool {
-    // SAFETY: takes nothing.
-    optional!(RedisModule_GetServerVersion)
-        .is_some_and(|version| unsafe { version() } >= CHECKS_SINCE)
-}
-
 /// Makes the server check a command with the flags write and deny-oom that writes nothing: copying a key to itself is an
 /// error. That error comes before the look-up, so the key does not count as used, as it would with `SETRANGE key 0 ""`.
 /// `None` if the server has no such command.
 fn probe(ctx: Context, key: &[u8], is_full: bool) -> Option<Acceptance> {
-    let format = match (has_checks(), is_full) {
+    // RedisModule_Call can check what the server checks for clients since 7.0.
+    let format = match (is_from_7(), is_full) {
         (false, _) => c"bb",
         (true, false) => c"SEbb",
         // "M": if the server evicts, memory is short only if eviction failed before the last command.

@@ -102,6 +102,13 @@ functions! {
     }
 }
 
+/// Returns whether the server is Redis from 7.0 on, or Valkey.
+pub(super) fn is_from_7() -> bool {
+    // SAFETY: takes nothing.
+    optional!(RedisModule_GetServerVersion)
+        .is_some_and(|version| unsafe { version() } >= 0x0007_0000)
+}
+
 /// Looks up a function of the API that only Valkey has, from 8.0 on. Earlier versions of Valkey behave like Redis 7.2 here.
 pub(super) fn valkey_function(name: &CStr) -> Option<unsafe extern "C" fn() -> c_int> {
     let mut function: Option<unsafe extern "C" fn() -> c_int> = None;

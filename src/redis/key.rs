@@ -1,7 +1,7 @@
 //! Keys. Every method that changes a key also replicates the plain command with the same effect, so that a change and what
-//! replicas receive cannot differ. What the key API cannot do, removing by rank, is a command that the server replicates.
+//! replicas receive cannot differ. What the key API cannot do, removing by rank, is a command.
 
-use super::api::{api, OK};
+use super::api::{api, is_from_7, OK};
 use super::context::{CallReply, Context, KeyName, UNTOUCHED};
 use super::text::{OwnedString, MINUS_INF, PXAT};
 use redis_module::raw;
@@ -74,7 +74,7 @@ pub struct WriteKey<'c> {
 
 /// Replicates a command on an open key. The format describes the arguments after the key's name.
 macro_rules! replicate {
-    ($key:expr, $command:literal, $format:literal $(, $argument:expr)*) => {
+    ($key:expr, $command:expr, $format:literal $(, $argument:expr)*) => {
         // SAFETY: context, name and arguments are live, and the format has an entry for each of them.
         unsafe {
             api!(RedisModule_Replicate(
@@ -363,14 +363,18 @@ impl<'c> WriteKey<'c> {
 pub fn remove_highest(ctx: Context, name: KeyName, count: usize) {
     let mut buffer = itoa::Buffer::new();
     let first = i64::try_from(count).unwrap_or(i64::MAX).saturating_neg();
-    let (first, last) = (buffer.format(first), b"-1");
+    let (command, first, last) = (c"ZREMRANGEBYRANK", buffer.format(first), b"-1");
+    // Redis 6.2 replicates at once what it is called for with "!", before the other effects of the call. Without the element
+    // that the call adds, replicas would delete the key, and with it the TTL.
+    let is_in_order = is_from_7();
+    let format = if is_in_order { c"!sbb" } else { c"sbb" };
     CALLING.store(true, Ordering::Relaxed);
     // SAFETY: context, name and texts are live; the format has an entry for each.
     let reply = unsafe {
         api!(RedisModule_Call(
             ctx.raw(),
-            c"ZREMRANGEBYRANK".as_ptr(),
-            c"!sbb".as_ptr(),
+            command.as_ptr(),
+            format.as_ptr(),
             name.raw(),
             first.as_ptr(),
             first.len(),
@@ -380,6 +384,11 @@ pub fn remove_highest(ctx: Context, name: KeyName, count: usize) {
     };
     drop(CallReply::adopt(reply));
     CALLING.store(false, Ordering::Relaxed);
+    if !is_in_order {
+        let key = ReadKey::closed(ctx, name);
+        let (first_len, last_len) = (first.len(), last.len());
+        replicate!(key, command, "bb", first.as_ptr(), first_len, last.as_ptr(), last_len);
+    }
 }
 
 impl<'c> Deref for WriteKey<'c> {

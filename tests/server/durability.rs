@@ -282,6 +282,78 @@ fn the_aof_has_plain_effects_and_one_for_each_change() {
     assert_eq!(effects("RL.THROTTLE k 4 1 1"), ["SET k 1700000005500000000 PXAT 1700000006400"]);
 }
 
+/// A server without the module that carries out the effects of another, one after the other.
+struct Follower {
+    /// Kept because dropping it ends the server.
+    _server: Server,
+    conn: Conn,
+}
+
+impl Follower {
+    fn of(server: &Server) -> Follower {
+        let follower = Server::builder().module(false).clock_of(server).start();
+        Follower { conn: follower.conn(), _server: follower }
+    }
+
+    fn existing(conn: &mut Conn) -> Vec<String> {
+        let keys: Vec<String> = RandomCalls::keys().collect();
+        let found = conn.pipeline(keys.iter().map(|key| ["EXISTS", key]));
+        std::iter::zip(keys, found)
+            .filter(|(_, is)| *is == Value::Int(1))
+            .map(|(key, _)| key)
+            .collect()
+    }
+
+    /// Carries out the effects of one call of `conn`. A key that the call keeps is there after each of them: otherwise its
+    /// TTL would go with it.
+    #[track_caller]
+    fn follow(&mut self, effects: &[String], conn: &mut Conn) {
+        let mut kept = Self::existing(&mut self.conn);
+        let after = Self::existing(conn);
+        kept.retain(|key| after.contains(key));
+        for effect in effects.iter().filter(|effect| !["MULTI", "EXEC"].contains(&effect.as_str()))
+        {
+            self.conn.cmd(effect);
+            let is_here = self.conn.pipeline(kept.iter().map(|key| ["EXISTS", key]));
+            let here = std::iter::zip(&kept, is_here).all(|(_, is)| is == Value::Int(1));
+            assert!(here, "{effect} deletes a key, of {kept:?}, in\n{}", effects.join("\n"));
+        }
+        assert_eq!(stored(&mut self.conn), stored(conn), "after\n{}", effects.join("\n"));
+    }
+}
+
+#[test]
+fn no_effect_deletes_a_key_that_its_call_keeps() {
+    let (server, mut conn) = started(builder().aof());
+    let mut follower = Follower::of(&server);
+    let mut calls = Calls::new(10);
+    for _ in 0..600 {
+        let call = calls.next(server.clock(), &mut [&mut conn, &mut follower.conn]);
+        let effects = server.aof_grows_by(|| conn.cmd(call));
+        follower.follow(&effects, &mut conn);
+    }
+    // A call that waits is granted by the call that settles what it waits for.
+    let hold = "RL.ACQUIRE w0 2 1s 2 ID x LEASE 1h";
+    for (fill, waits, free) in [
+        ("RL.ACQUIRE s0 1 0 1 ID x", "RL.ACQUIRE s0 1 0 1 ID y BLOCK 0", "RL.RELEASE s0 x"),
+        (hold, "RL.WINDOW w0 2 1s 1 BLOCK 0", "RL.RELEASE w0 x"),
+        (hold, "RL.WINDOW w0 2 1s 1 BLOCK 0", "RL.APPLY w0 x 1"),
+        (hold, "RL.ACQUIRE w0 2 1s 2 ID y BLOCK 0", "RL.APPLY w0 x 0"),
+    ] {
+        for conn in [&mut conn, &mut follower.conn] {
+            conn.text("FLUSHALL");
+        }
+        let effects = server.aof_grows_by(|| conn.cmd(fill));
+        follower.follow(&effects, &mut conn);
+        let mut waiter = server.wait_in_line(waits);
+        let effects = server.aof_grows_by(|| {
+            assert_eq!(conn.int(free), 1);
+            assert_eq!(limited(&waiter.recv()), 0, "{waits}");
+        });
+        follower.follow(&effects, &mut conn);
+    }
+}
+
 #[test]
 fn tracking_clients_hear_of_changes_only() {
     let server = Server::start();
