@@ -12,6 +12,7 @@ use redis_module::raw::{
     RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING as STRING,
 };
 use std::ffi::{c_int, CStr, CString};
+use std::io::Error;
 use std::ptr::{null, null_mut};
 
 /// The access of a command to its keys, for key specs and ACL rules such as `%R~`.
@@ -345,7 +346,8 @@ impl<'c> Declaration<'c> {
     }
 }
 
-/// Adds an ACL category. Returns false if the server cannot add it, or cannot put commands into it.
+/// Adds an ACL category. Returns false if the server cannot add it, or cannot put commands into it. A category outlives the
+/// module that added it, so the next load finds it there.
 pub fn add_category(ctx: Context, name: &CStr) -> bool {
     let (Some(add), Some(_)) =
         (optional!(RedisModule_AddACLCategory), optional!(RedisModule_SetCommandACLCategories))
@@ -353,7 +355,8 @@ pub fn add_category(ctx: Context, name: &CStr) -> bool {
         return false;
     };
     // SAFETY: the context is live; the name is copied.
-    unsafe { add(ctx.raw(), name.as_ptr()) == OK }
+    let is_added = unsafe { add(ctx.raw(), name.as_ptr()) } == OK;
+    is_added || Error::last_os_error().raw_os_error() == Some(libc::EBUSY)
 }
 
 static VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfoVersion {

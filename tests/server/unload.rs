@@ -40,6 +40,30 @@ fn a_module_that_is_unloaded_takes_its_memory_along() {
     assert!(left[2] < LEFT_BYTES, "{left:?} bytes are left each time");
 }
 
+/// The server keeps the category when the module goes, and refuses to add it a second time.
+#[test]
+fn the_category_has_the_commands_after_each_load() {
+    let (server, mut conn) = Server::connect();
+    if !server.version().has_own_categories() {
+        return server.version().skip("modules cannot add categories");
+    }
+    for (user, rules) in [("inside", "-@all +@ratelimit"), ("outside", "+@all -@ratelimit")] {
+        assert_eq!(conn.text(format!("ACL SETUSER {user} on nopass ~* {rules}")), "OK");
+    }
+    let login = |user| {
+        let mut conn = server.conn();
+        assert_eq!(conn.text(format!("AUTH {user} x")), "OK");
+        conn
+    };
+    for times in 1..=3 {
+        assert_eq!(login("inside").ints("RL.WINDOW k 5 60")[2], 5 - times);
+        login("inside").refuses("RL.TOP", "NOPERM ");
+        login("outside").refuses("RL.WINDOW k 5 60", "NOPERM ");
+        assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
+        assert_eq!(conn.text(format!("MODULE LOAD {}", module_path())), "OK");
+    }
+}
+
 /// Has redis-cli read the command that the log named last to load the module again. Returns the command and the reply.
 fn load_as_logged(server: &Server) -> (String, String) {
     let log = server.log();
