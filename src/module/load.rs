@@ -41,7 +41,7 @@ static MODULE: Module = Module {
         }
         loaded.is_ok()
     },
-    may_unload: unload::may_unload,
+    prepare_unload: unload::prepare,
     before_unload: settings::reset,
 };
 

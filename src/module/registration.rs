@@ -14,11 +14,20 @@ use std::ffi::CStr;
 /// Registers the commands, CL.THROTTLE only if the settings ask for it. If the server has added the ACL `category`, they
 /// become part of it.
 pub fn register(ctx: Context, category: Option<&CStr>) -> Result<(), String> {
-    let is_asked = |row: &CommandRow| row.command != Command::ClThrottle || CL_THROTTLE.get();
     for (row, entry) in COMMANDS.iter().zip(ENTRIES).filter(|(row, _)| is_asked(row)) {
         register_command(ctx, row, entry, category)?;
     }
     Ok(())
+}
+
+fn is_asked(row: &CommandRow) -> bool {
+    row.command != Command::ClThrottle || CL_THROTTLE.get()
+}
+
+/// Returns whether a command of the module has this name, in any case.
+pub fn is_command(name: &[u8]) -> bool {
+    let mut rows = COMMANDS.iter().filter(|row| is_asked(row));
+    rows.any(|row| name.eq_ignore_ascii_case(row.name.to_bytes()))
 }
 
 /// Registers a command. If the server or another module has one with this name, this is logged and the command left out.

@@ -1,17 +1,58 @@
-//! MODULE UNLOAD is refused if settings would be lost. The log then has the command that loads the module with them.
+//! MODULE UNLOAD is refused if settings would be lost. The log then has the command that loads the module with them. It is
+//! also refused if the server would die of ACL rules that name commands of the module.
 
 use super::log::log_warning;
+use super::registration::is_command;
 use super::settings;
 use crate::environment::ALLOW_UNLOAD;
 use crate::redis::config::has_settings;
 use crate::redis::context::Context;
 use crate::redis::load::own_path;
+use crate::redis::users::{rules_are_applied_again, users};
 
 /// The maximum length of the piece of a command in one line of the log. Servers cut lines at 1,024 bytes.
 const PIECE: usize = 880;
 
-/// Returns whether MODULE UNLOAD may go on: all settings are at their defaults, or `allow-unload` permits it.
-pub fn may_unload(ctx: Context) -> bool {
+/// Returns whether MODULE UNLOAD may go on.
+pub fn prepare(ctx: Context) -> bool {
+    !is_named_by_rules(ctx) && may_lose_settings(ctx)
+}
+
+/// Returns whether the server would die when it applies the rules of its users again without the module. Logs which users
+/// these are.
+fn is_named_by_rules(ctx: Context) -> bool {
+    if !rules_are_applied_again() {
+        return false;
+    }
+    let users = users(ctx);
+    let names: Vec<_> = users.iter().filter_map(|line| user_with_command(line)).collect();
+    if names.is_empty() {
+        return false;
+    }
+    let mut line = format!(
+        "MODULE UNLOAD is refused, as the server would crash: ACL rules name commands of the module. Send ACL SETUSER NAME \
+         -@all first, and give the users their rules again after the load: {}",
+        names.join(" ")
+    );
+    line.truncate(PIECE);
+    log_warning(ctx, &line);
+    true
+}
+
+/// Returns the name of the user in a line of ACL LIST, escaped, if a rule names a command of the module, as in
+/// `+rl.throttle`, `-rl.throttle`, `+rl.throttle|word` or `(~key:* +rl.throttle)`.
+fn user_with_command(line: &[u8]) -> Option<String> {
+    let mut words = line.split(|byte| b" ()".contains(byte)).skip(1);
+    let name = words.next()?.escape_ascii().to_string();
+    let is_named = |word: &[u8]| match word {
+        [b'+' | b'-', rule @ ..] => rule.split(|byte| *byte == b'|').next().is_some_and(is_command),
+        _ => false,
+    };
+    words.any(is_named).then_some(name)
+}
+
+/// Returns whether all settings are at their defaults, or `allow-unload` permits to lose them.
+fn may_lose_settings(ctx: Context) -> bool {
     let changed = settings::not_default();
     if changed.is_empty() {
         return true;

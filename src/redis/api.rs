@@ -77,7 +77,8 @@ functions! {
         RedisModule_ZsetRangeStop RedisModule_ZsetRangeEndReached RedisModule_ZsetRangeNext
         RedisModule_ZsetRangePrev RedisModule_ZsetRangeCurrentElement
         RedisModule_Replicate RedisModule_Call RedisModule_FreeCallReply
-        RedisModule_CallReplyStringPtr
+        RedisModule_CallReplyStringPtr RedisModule_CallReplyLength
+        RedisModule_CallReplyArrayElement
         RedisModule_GetContextFlags RedisModule_GetSelectedDb RedisModule_SelectDb
         RedisModule_BlockClientOnKeys RedisModule_UnblockClient
         RedisModule_GetBlockedClientPrivateData RedisModule_BlockedClientDisconnected

@@ -3,7 +3,7 @@
 use super::api::{api, optional, RawContext, RawString, OK};
 use super::text::{bytes_of, OwnedString};
 use redis_module::raw;
-use std::ffi::{c_int, c_long, CString};
+use std::ffi::{c_int, c_long, CStr, CString};
 use std::marker::PhantomData;
 use std::ptr::{null_mut, NonNull};
 
@@ -82,13 +82,28 @@ impl Context<'_> {
     /// # Safety
     /// The names are live.
     pub(super) unsafe fn serves_all(self, names: &[RawString]) -> bool {
-        let (command, format) = (c"EXISTS".as_ptr(), c"v".as_ptr());
-        // SAFETY: the context is live; "v" takes strings and their number.
-        let reply = unsafe {
-            api!(RedisModule_Call(self.raw(), command, format, names.as_ptr(), names.len()))
-        };
         // Without a reply the server has refused.
-        CallReply::adopt(reply).is_some()
+        // SAFETY: the caller's promise.
+        unsafe { self.call_raw(c"EXISTS", names) }.is_some()
+    }
+
+    /// Calls a command, as a client that may do everything. `None` if the server refuses.
+    pub(super) fn call(self, command: &CStr, arguments: &[&[u8]]) -> Option<CallReply> {
+        let arguments: Vec<_> = arguments.iter().map(|bytes| OwnedString::new(bytes)).collect();
+        let raw: Vec<_> = arguments.iter().map(OwnedString::raw).collect();
+        // SAFETY: the strings are live.
+        unsafe { self.call_raw(command, &raw) }
+    }
+
+    /// Calls a command, as [`Context::call`] does.
+    ///
+    /// # Safety
+    /// The arguments are live.
+    unsafe fn call_raw(self, command: &CStr, arguments: &[RawString]) -> Option<CallReply> {
+        let (command, format) = (command.as_ptr(), c"v".as_ptr());
+        let (start, len) = (arguments.as_ptr(), arguments.len());
+        // SAFETY: the context is live; "v" takes strings and their number.
+        CallReply::adopt(unsafe { api!(RedisModule_Call(self.raw(), command, format, start, len)) })
     }
 
     pub(super) fn flags(self) -> u32 {
@@ -172,15 +187,20 @@ impl CallReply {
 
     /// Returns the text of an error or a string. Empty for any other reply.
     pub(super) fn text(&self) -> &[u8] {
-        let mut len = 0;
-        // SAFETY: the reply is ours, and its text lives as long. Any other reply gives null.
-        unsafe {
-            let start = api!(RedisModule_CallReplyStringPtr(self.0.as_ptr(), &mut len));
-            if start.is_null() {
-                return &[];
-            }
-            std::slice::from_raw_parts(start.cast(), len)
-        }
+        // SAFETY: the reply is ours.
+        unsafe { text_of(self.0.as_ptr()) }
+    }
+
+    /// Returns the texts of the elements of an array. Empty for any other reply.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        // SAFETY: the reply is ours.
+        let len = unsafe { api!(RedisModule_CallReplyLength(self.0.as_ptr())) };
+        (0..len).map_while(|at| {
+            // SAFETY: as above. Any other reply than an array has a length and gives null.
+            let element = unsafe { api!(RedisModule_CallReplyArrayElement(self.0.as_ptr(), at)) };
+            // SAFETY: an element lives as long as the reply.
+            (!element.is_null()).then(|| unsafe { text_of(element) })
+        })
     }
 }
 
@@ -188,6 +208,22 @@ impl Drop for CallReply {
     fn drop(&mut self) {
         // SAFETY: the reply is ours to free, once.
         unsafe { api!(RedisModule_FreeCallReply(self.0.as_ptr())) };
+    }
+}
+
+/// Returns the text of an error or a string. Empty for any other reply.
+///
+/// # Safety
+/// The reply is live for as long as the text is used.
+unsafe fn text_of<'a>(reply: *mut raw::RedisModuleCallReply) -> &'a [u8] {
+    let mut len = 0;
+    // SAFETY: the caller's promise. Any other reply gives null.
+    unsafe {
+        let start = api!(RedisModule_CallReplyStringPtr(reply, &mut len));
+        if start.is_null() {
+            return &[];
+        }
+        std::slice::from_raw_parts(start.cast(), len)
     }
 }
 

@@ -21,8 +21,9 @@ pub struct Module {
     /// Registers everything with the server, or logs why that failed and returns false. The arguments are those of MODULE
     /// LOAD, and the name of a required function that the server lacks.
     pub load: fn(Context, &[&[u8]], Option<&str>) -> bool,
-    /// Returns whether MODULE UNLOAD may go on. If not, the module logs why, and the server replies with an error.
-    pub may_unload: fn(Context) -> bool,
+    /// Prepares the server for MODULE UNLOAD. Returns false, and logs why, if the module must stay. The server then replies
+    /// with an error.
+    pub prepare_unload: fn(Context) -> bool,
     /// Resets what is in no [`under_lock::UnderLock`] before the module is unloaded.
     pub before_unload: fn(),
 }
@@ -111,7 +112,7 @@ pub unsafe fn on_unload(module: &Module, ctx: RawContext) -> c_int {
     // If the server rejects what the module did on load, it calls this function at once. If we refused then, the module
     // would stay loaded although MODULE LOADEX replies with an error.
     if let Some(ctx) = ctx.filter(|ctx| has_settled(*ctx)) {
-        if guard(Some(ctx), || (module.may_unload)(ctx)) == Some(false) {
+        if guard(Some(ctx), || (module.prepare_unload)(ctx)) == Some(false) {
             return ERR;
         }
     }

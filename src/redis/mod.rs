@@ -34,3 +34,4 @@ pub mod spread;
 pub mod text;
 pub mod timer;
 pub mod under_lock;
+pub mod users;

@@ -64,6 +64,45 @@ fn the_category_has_the_commands_after_each_load() {
     }
 }
 
+/// From Redis 7.2 on and on Valkey, a server that worked out the rules of its users without the module would crash.
+#[test]
+fn rules_that_name_a_command_keep_the_module_loaded() {
+    let (server, mut conn) = Server::connect();
+    let unload = "MODULE UNLOAD ratelimit";
+    let load = format!("MODULE LOAD {}", module_path());
+    if !server.version().is_from(7, 2) {
+        let mut app = server.as_user("~* +rl.throttle");
+        assert_eq!(conn.pipeline([unload, &load]), [Value::Okay, Value::Okay]);
+        app.cmd("RL.THROTTLE k 5 5 5");
+        return;
+    }
+    let by_name = [
+        "+rl.throttle", "+RL.Throttle|x", "+@all -rl.top", "+@ratelimit -rl.throttle",
+        "off +rl.all", "+@ratelimit +rl.throttle",
+    ];
+    let selectors = ["(+rl.throttle ~x)", "(~x +@all -rl.throttle)"];
+    let rules = by_name.iter().map(|rules| rules.split(' ').collect::<Vec<_>>());
+    for rules in rules.chain(selectors.map(|selector| vec![selector])) {
+        assert_eq!(conn.text([&["ACL", "SETUSER", "app"], &rules[..]].concat()), "OK");
+        let error = conn.err(unload);
+        assert!(error.starts_with("ERR Error unloading module: "), "{rules:?}: {error}");
+        // Some releases of Valkey refuse before they ask the module.
+        if !error.contains("one or more ACL users reference commands from this module") {
+            let log = server.log();
+            let (_, line) = log.rsplit_once("MODULE UNLOAD is refused").expect("a line in the log");
+            let line = line.lines().next().unwrap().strip_suffix(": app").expect("the user's name");
+            assert!(file("docs/operations.md").contains(line), "{line}");
+        }
+        assert_eq!(conn.int("ACL DELUSER app"), 1);
+    }
+    // Nothing was taken apart.
+    assert_eq!(conn.ints("RL.WINDOW k 5 60")[2], 4);
+    // Names of users and patterns of keys are no rules.
+    let others = "on ~+rl.throttle +rl.throttle -@all +@ratelimit +get -@dangerous";
+    assert_eq!(conn.text(format!("ACL SETUSER +rl.throttle {others}")), "OK");
+    assert_eq!(conn.pipeline([unload, &load]), [Value::Okay, Value::Okay]);
+}
+
 /// Has redis-cli read the command that the log named last to load the module again. Returns the command and the reply.
 fn load_as_logged(server: &Server) -> (String, String) {
     let log = server.log();
