@@ -53,7 +53,7 @@ pub fn join(
 }
 
 /// Returns the reply to a waiter whose wait has ended, by a grant, a timeout or CLIENT UNBLOCK. `None` if it has its reply:
-/// before 7.2, CLIENT UNBLOCK asks again for a wait that we ended in the same transaction.
+/// before 7.2, CLIENT UNBLOCK asks again for a wait that we ended in the same turn of the event loop.
 pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(WaitingCall, Result<Decision, Error>)> {
     let ticket = Ticket::from_number(wait);
     let reply = change(|lines, now_us| lines.take_reply(ticket, now_us))?;
@@ -88,7 +88,7 @@ pub fn forget(wait: WaitNumber, cut_off: bool) {
     let ticket = Ticket::from_number(wait);
     let Some(forgotten) = change(|lines, now_us| lines.forget(ticket, now_us)) else { return };
     let Some(TimedReply { result: Ok(granted), at_us }) = forgotten.reply else { return };
-    // CLIENT UNBLOCK in the transaction of the grant sets `cut_off`, but the client got its reply.
+    // CLIENT UNBLOCK right after the grant sets `cut_off`, but the client got its reply.
     let notified = !cut_off || (forgotten.answered && forgotten.call.client.is_connected());
     if !notified && granted.allowed() {
         let write =

@@ -91,7 +91,7 @@ fn reply_error(ctx: Context, command: ServerCommand, error: Error) {
 
 /// Replies to a call that waited.
 pub fn answer(ctx: Context, wait: WaitNumber) {
-    // Before 7.2, CLIENT UNBLOCK asks again if we ended the wait in the same transaction.
+    // Before 7.2, CLIENT UNBLOCK asks again if we ended the wait in the same turn of the event loop.
     let Some((call, result)) = blocking::answer(ctx, wait) else { return };
     let Some(command) = find(call.command) else { return };
     let result = result.map(|decision| {

@@ -57,15 +57,10 @@ pub fn accepts_write_to(ctx: Context, key: KeyName) -> Acceptance {
     })
 }
 
-/// Returns whether the server accepts a write to this key in a command on it. If a client has sent that command, the server
-/// has checked it like any write; another module may call one without a client. Then only memory is left to check, because
-/// not every command has the flag deny-oom.
-pub fn accepts_write_in_command(ctx: Context, key: KeyName) -> bool {
-    let unchecked = raw::REDISMODULE_CTX_FLAGS_MULTI
-        | raw::REDISMODULE_CTX_FLAGS_LUA
-        | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING
-        | raw::REDISMODULE_CTX_FLAGS_OOM;
-    if ctx.flags() & unchecked == 0 && ctx.client().is_connected() {
+/// Returns whether the server accepts a write to this key in a [single call](Context::is_single_call) on it. The server has
+/// checked that call like any write, but not every command has the flag deny-oom.
+pub fn accepts_write_in_call(ctx: Context, key: KeyName) -> bool {
+    if ctx.flags() & raw::REDISMODULE_CTX_FLAGS_OOM == 0 {
         return ctx.is_master() && !ctx.is_paused();
     }
     accepts_writes(ctx) && accepts_write_to(ctx, key) == Acceptance::Accepted

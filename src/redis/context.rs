@@ -39,13 +39,19 @@ impl Context<'_> {
         unsafe { api!(RedisModule_SelectDb(self.raw(), db)) == OK }
     }
 
-    /// Returns whether the client may be blocked. It may not in MULTI, in scripts and functions, if another module calls,
-    /// and on a replica, where only clients of that replica would wake it.
-    pub fn may_block(self) -> bool {
-        let never = raw::REDISMODULE_CTX_FLAGS_MULTI
+    /// Returns whether a client made the running call by itself: not in MULTI, in a script or a function, or through another
+    /// module.
+    pub fn is_single_call(self) -> bool {
+        let within_another = raw::REDISMODULE_CTX_FLAGS_MULTI
             | raw::REDISMODULE_CTX_FLAGS_LUA
             | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
-        self.flags() & never == 0 && self.is_master()
+        self.flags() & within_another == 0
+    }
+
+    /// Returns whether the client may be blocked. It may not within a transaction and the like, and on a replica, where only
+    /// clients of that replica would wake it.
+    pub fn may_block(self) -> bool {
+        self.is_single_call() && self.is_master()
     }
 
     /// Returns the client of the running command.

@@ -307,7 +307,7 @@ fn a_dead_client_s_grant_is_not_given_back_in_place_of_another() {
     let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
     let (_dies, id) = server.wait_with_id("RL.ACQUIRE k 1 0 1 ID x LEASE 600000 BLOCK 0");
-    let replies = conn.transaction([
+    let replies = conn.pipeline([
         "RL.RELEASE k holder",
         &format!("CLIENT KILL ID {id}"),
         "RL.RELEASE k x",

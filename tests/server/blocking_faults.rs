@@ -131,7 +131,7 @@ fn the_grant_of_a_waiter_killed_before_its_answer_goes_to_the_next() {
             }
             let mut living = server.wait_in_line(waits);
             let mut last = server.wait_in_line(waits);
-            conn.transaction(free.iter().map(|line| (*line).to_owned()).chain(kills));
+            conn.pipeline(free.iter().map(|line| (*line).to_owned()).chain(kills));
             for waiter in &mut dead {
                 waiter.expect_closed();
             }
@@ -155,7 +155,7 @@ fn a_server_that_became_a_replica_gives_nothing_back_for_a_dead_client() {
     let mut waiter = server.conn();
     let kill = format!("CLIENT KILL ID {}", waiter.id());
     let mut waiter = server.wait_on(waiter, waits("w").as_str());
-    conn.pipeline(["MULTI", "RL.RELEASE k x", &kill, "REPLICAOF 127.0.0.1 1", "EXEC"]);
+    conn.pipeline(["RL.RELEASE k x", &kill, "REPLICAOF 127.0.0.1 1"]);
     waiter.expect_closed();
     // A timer gives back, once that is possible.
     server.let_timers_fire();
@@ -167,10 +167,10 @@ fn a_server_that_became_a_replica_gives_nothing_back_for_a_dead_client() {
 #[test]
 fn a_dead_client_gives_back_exactly_what_it_took() {
     let (server, mut conn) = Server::connect();
-    let mut kill_after = |fill: &str, waits: &str, transaction: &[&str]| {
+    let mut kill_after = |fill: &str, waits: &str, free: &[&str]| {
         conn.cmd(fill);
         let (mut waiter, id) = server.wait_with_id(waits);
-        conn.transaction([transaction, &[&format!("CLIENT KILL ID {id}")]].concat());
+        conn.pipeline([free, &[&format!("CLIENT KILL ID {id}")]].concat());
         waiter.expect_closed();
         server.expect_no_waiting_calls();
         server.let_timers_fire();
@@ -222,7 +222,7 @@ fn behind_a_holder(server: &Server) -> (Conn, Conn, i64) {
 fn client_unblock_right_after_the_grant_returns_the_grant_or_gives_it_back() {
     let server = Server::start();
     let (mut conn, mut first, id) = behind_a_holder(&server);
-    conn.transaction(["RL.RELEASE k holder", &format!("CLIENT UNBLOCK {id}")]);
+    conn.pipeline(["RL.RELEASE k holder", &format!("CLIENT UNBLOCK {id}")]);
     // One reply, the grant, and then that of the next call.
     assert_eq!(acquired(&first.recv()).id(), "a");
     assert_eq!(text(&first.cmd("PING")), "PONG");
@@ -235,7 +235,7 @@ fn client_unblock_error_right_after_the_grant_does_not_lose_or_repeat_it() {
     let server = Server::start();
     let (mut conn, mut first, id) = behind_a_holder(&server);
     let mut second = server.wait_in_line(waits("b"));
-    conn.transaction(["RL.RELEASE k holder", &format!("CLIENT UNBLOCK {id} ERROR")]);
+    conn.pipeline(["RL.RELEASE k holder", &format!("CLIENT UNBLOCK {id} ERROR")]);
     let reply = first.recv();
     server.let_timers_fire();
     match reply {
@@ -450,7 +450,7 @@ fn no_grant_is_lost_or_given_twice_in_1000_rounds_of_random_timing() {
                     2 => {
                         let kill = format!("CLIENT KILL ID {client}");
                         let release = format!("RL.RELEASE k {id}");
-                        other.pipeline(["MULTI".to_owned(), release, kill, "EXEC".to_owned()]);
+                        other.pipeline([release, kill]);
                     }
                     _ => {
                         let how = random.pick(&["TIMEOUT", "ERROR"]);

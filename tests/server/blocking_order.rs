@@ -290,13 +290,139 @@ fn a_command_that_settles_nothing_lets_the_head_in_too() {
         let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 ID second LEASE 600000 BLOCK 0");
         let remove =
             "local all = redis.call('ZRANGE', KEYS[1], 0, -1) redis.call('ZREM', KEYS[1], all[1])";
-        conn.pipeline(["MULTI"]);
-        conn.cmd(["EVAL", remove, "1", "k"]);
-        conn.cmd(command);
-        conn.cmd("RL.HELD k");
-        let replies = conn.array("EXEC");
-        let ids: Vec<_> = held(&replies[2]).into_iter().map(|one| one.id).collect();
-        assert_eq!(ids, [b"second"], "{command}");
+        let remove = ["EVAL", remove, "1", "k"].words();
+        let replies = conn.pipeline([remove, command.words(), "RL.HELD k".words()]);
+        assert_eq!(ids(&held(&replies[2])), ["second"], "{command}");
         assert_eq!(limited(&waiter.recv()), 0, "{command}");
     }
+}
+
+// ---- A transaction or a script is one step ----
+
+/// What fills `k`, the calls that wait for it, and what a transaction does before it counts eight of ten: nobody is tried
+/// before its end, so that two are left within it.
+const STEPS: [(&str, &str, &str); 9] = [
+    ("RL.WINDOW k 10 1h 10", "RL.WINDOW k 10 1h 1 BLOCK 0", "DEL k"),
+    ("RL.WINDOW k 10 1h 10", "RL.WINDOW k 10 1h 1 BLOCK 0", "RL.WINDOW k 10 1h -10"),
+    ("RL.WINDOW k 10 1h 10", "RL.WINDOW k 10 1h 1 BLOCK 0", "DEL k; RL.WINDOW k 10 1h 0"),
+    ("RL.ACQUIRE k 10 1h 10 ID x", "RL.WINDOW k 10 1h 1 BLOCK 0", "RL.RELEASE k x"),
+    ("RL.ACQUIRE k 10 1h 10 ID x", "RL.ACQUIRE k 10 1h 1 LEASE 600000 BLOCK 0", "RL.APPLY k x 0"),
+    ("RL.ACQUIRE k 10 1h 10 ID x", "RL.WINDOW k 10 1h 1 BLOCK 0", "RL.APPLY k x 0; RL.RENEW k x"),
+    ("RL.WINDOW k 10 1h 10", "RL.ACQUIRE k 10 1h 1 LEASE 600000 BLOCK 0", "DEL k; RL.RELEASE k x"),
+    // Within the step waiting calls bar others as ever.
+    (
+        "RL.ACQUIRE k 10 1h 10 ID x", "RL.WINDOW k 10 1h 1 BLOCK 0",
+        "RL.RELEASE k x; RL.ACQUIRE k 10 1h",
+    ),
+    (
+        "RL.WINDOW k 10 1h 10",
+        "RL.WINDOW k 10 1h 1 BLOCK 0",
+        "DEL k; RL.ALL 2 other k WINDOW 1 1h WINDOW 10 1h",
+    ),
+];
+
+/// Three calls wait, and `run` runs a transaction, after which the next two get what it has left.
+#[track_caller]
+fn nobody_is_tried_before_its_end(run: impl Fn(&mut Conn, &[&str]) -> Vec<Value>) {
+    let (server, mut conn) = Server::connect();
+    for (fill, waits, step) in STEPS {
+        let fill = fill.replace(" ID x", " ID x LEASE 600000");
+        assert_eq!(limited(&conn.cmd(fill)), 0);
+        let mut line = [(); 3].map(|()| server.wait_in_line(waits));
+        let mut commands: Vec<_> = step.split("; ").collect();
+        commands.extend(["RL.WINDOW k 10 1h 8 FORCE", "RL.WINDOW_RO k 10 1h 0"]);
+        let replies = run(&mut conn, &commands);
+        assert_eq!(ints(replies.last().unwrap())[2], 2, "{step}: {replies:?}");
+        if step.contains("RL.ALL") || step.contains("RL.ACQUIRE k") {
+            assert_ne!(limited(&replies[1]), 0, "{step}: {replies:?}");
+        }
+        for waiter in &mut line[..2] {
+            assert_eq!(limited(&waiter.recv()), 0, "{step}");
+        }
+        line[2].expect_silence();
+        assert_eq!(conn.ints("RL.WINDOW_RO k 1000 1h 0")[2], 990, "{step}");
+        conn.cmd("DEL k");
+        assert_eq!(limited(&line[2].recv()), 0, "{step}");
+        conn.cmd("FLUSHALL");
+    }
+    server.expect_no_waiting_calls();
+}
+
+/// Runs the lines in ARGV as commands.
+const RUN_ALL: &str = "local replies = {}
+    for at, line in ipairs(ARGV) do
+        local words = {}
+        for word in line:gmatch('%S+') do words[#words + 1] = word end
+        replies[at] = redis.call(unpack(words))
+    end
+    return replies";
+
+fn script<'a>(commands: &[&'a str]) -> Vec<&'a str> {
+    [&["EVAL", RUN_ALL, "0"], commands].concat()
+}
+
+#[test]
+fn nobody_is_tried_within_a_transaction() {
+    nobody_is_tried_before_its_end(|conn, commands| conn.transaction(commands));
+}
+
+#[test]
+fn nobody_is_tried_within_a_script() {
+    nobody_is_tried_before_its_end(|conn, commands| conn.array(script(commands)));
+}
+
+#[test]
+fn nobody_is_tried_within_a_script_in_a_transaction() {
+    nobody_is_tried_before_its_end(|conn, commands| {
+        let (first, rest) = commands.split_at(1);
+        let replies = conn.transaction([script(first), script(rest)]);
+        replies.iter().flat_map(|replies| elements(replies).to_vec()).collect()
+    });
+}
+
+#[test]
+fn nobody_is_tried_within_a_function() {
+    if Version::under_test().lacks("FUNCTION", (7, 0)) {
+        return;
+    }
+    let body = RUN_ALL.replace("ARGV", "args");
+    let library = format!(
+        "#!lua name=calls\nredis.register_function('run', function(keys, args) {body} end)"
+    );
+    nobody_is_tried_before_its_end(|conn, commands| {
+        conn.cmd(["FUNCTION", "LOAD", "REPLACE", &library]);
+        conn.array([&["FCALL", "run", "0"], commands].concat())
+    });
+}
+
+#[test]
+fn nobody_is_tried_within_a_call_of_another_module() {
+    let load = format!("loadmodule {} call", test_module());
+    let (server, mut conn) = Server::builder().config(load).connect();
+    conn.cmd(acquire("k", "x"));
+    let mut waiter = server.wait_in_line(acquire_block("k", "y"));
+    let replies = conn.pipeline(["TESTS.CALL RL.RELEASE k x", "RL.HELD k"]);
+    assert_eq!(held(&replies[1]), []);
+    assert_eq!(acquired(&waiter.recv()).id(), "y");
+}
+
+#[test]
+fn nobody_is_tried_while_a_script_is_busy() {
+    let (server, mut conn) = Server::connect();
+    conn.cmd("CONFIG SET lua-time-limit 1");
+    conn.cmd(acquire("k", "x"));
+    let mut waiter = server.wait_in_line(acquire_block("k", "y"));
+    // The server turns its event loop meanwhile.
+    let script = "redis.call('RL.RELEASE', KEYS[1], 'x')
+        local n = 0 while n < 3e7 do n = n + 1 end
+        return redis.call('RL.HELD', KEYS[1])";
+    conn.send(["EVAL", script, "1", "k"]);
+    let mut other = server.conn();
+    let mut was_busy = false;
+    while conn.silent_for(ms(1)) {
+        was_busy |= matches!(other.cmd("PING"), Value::ServerError(_));
+    }
+    assert!(was_busy);
+    assert_eq!(held(&conn.recv()), []);
+    assert_eq!(acquired(&waiter.recv()).id(), "y");
 }

@@ -347,7 +347,7 @@ fn a_slot_that_moves_as_a_whole_takes_along_what_happens_meanwhile() {
     }
     // If a client dies before it receives its grant, a timer gives the grant back, and it goes to the next.
     let kill = format!("CLIENT KILL ID {killed_id}");
-    here.pipeline(["MULTI", "RL.RELEASE {bar}dies holder", &kill, "EXEC"]);
+    here.pipeline(["RL.RELEASE {bar}dies holder", &kill]);
     killed.expect_closed();
     assert_eq!(acquired(&after_it.recv()).id(), "living");
     // A denial that counts.

@@ -99,28 +99,22 @@ fn a_longer_and_a_shorter_lease_move_the_ttl() {
     });
 }
 
+/// They are one step for those who wait, so the key is empty at its end.
 #[test]
-fn a_transaction_and_a_script_replicate_the_same() {
-    in_one_turn(|| {
-        // There the server is asked whether it accepts a write while the key is open.
-        for (transaction, cluster) in [(true, false), (false, false), (true, true), (false, true)] {
-            let builder = Server::builder().aof();
-            let builder = if cluster { builder.cluster() } else { builder };
-            let (server, mut conn) = builder.with_held_clock();
-            conn.cmd("RL.ACQUIRE k 1 0 1 ID a LEASE 600000");
-            let mut waiter = server.wait_in_line(waits("b"));
-            let written = effects(&server, || match transaction {
-                true => conn.pipeline(["MULTI", "RL.RELEASE k a", "RL.HELD k", "EXEC"]).remove(3),
-                false => {
-                    conn.cmd(["EVAL", "return redis.call('RL.RELEASE', KEYS[1], 'a')", "1", "k"])
-                }
-            });
-            let how = format!("in a transaction: {transaction}, in a cluster: {cluster}");
-            assert_eq!(written, ["ZADD b", "ZREM a"], "{how}");
-            assert_eq!(acquired(&waiter.recv()).id(), "b", "{how}");
-            assert_eq!(conn.held_ids("k"), ["b"], "{how}");
-        }
-    });
+fn a_transaction_and_a_script_delete_the_key_before_the_grant() {
+    let script = ["EVAL", "return redis.call('RL.RELEASE', KEYS[1], 'a')", "1", "k"].words();
+    let transaction = ["MULTI", "RL.RELEASE k a", "EXEC"].map(|line| line.words()).to_vec();
+    for step in [transaction, vec![script]] {
+        let (server, mut conn) = with_aof();
+        conn.cmd("RL.ACQUIRE k 1 0 1 ID a LEASE 600000");
+        let mut waiter = server.wait_in_line(waits("b"));
+        let written = effects(&server, || {
+            conn.pipeline(&step);
+            assert_eq!(acquired(&waiter.recv()).id(), "b");
+        });
+        assert_eq!(written, ["DEL", "ZADD b", "PEXPIREAT"]);
+        assert_eq!(conn.held_ids("k"), ["b"]);
+    }
 }
 
 // ---- Several at once ----
@@ -221,7 +215,7 @@ fn a_call_that_waits_for_a_bucket_gets_one() {
     // Nobody is tried while the key changes its kind.
     let written = effects(&server, || {
         let reserve = "ZADD k -inf #01:a:1:600000:1700000600000000::-";
-        conn.pipeline(["MULTI", "DEL k", reserve, "RL.RELEASE k a", "EXEC"]);
+        conn.pipeline(["DEL k", reserve, "RL.RELEASE k a"]);
         assert_eq!(limited(&waiter.recv()), 0);
     });
     assert_eq!(written, ["DEL", "ZADD a", "DEL", "SET"]);
@@ -234,8 +228,7 @@ fn the_very_same_reservation_is_granted_again() {
     conn.cmd("RL.ACQUIRE k 1 0 1 ID a LEASE 600000");
     let mut waiter = server.wait_in_line(waits("b"));
     let same = "ZADD k -inf #01:b:1:600000:1700000600000000::-";
-    let replies = conn.pipeline(["MULTI", "DEL k", same, "RL.RELEASE k b", "EXEC"]);
-    assert_eq!(replies[4], Value::Array([1, 1, 1].map(Value::Int).to_vec()));
+    assert_eq!(conn.pipeline(["DEL k", same, "RL.RELEASE k b"]), [1, 1, 1].map(Value::Int));
     assert_eq!(acquired(&waiter.recv()).id(), "b");
     assert_eq!(conn.held_ids("k"), ["b"]);
     assert_eq!(conn.int("ZCARD k"), 1);

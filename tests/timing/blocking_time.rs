@@ -33,6 +33,8 @@ fn a_command_that_frees_something_wakes() {
         ((three, two), "RL.APPLY k x 1", 0),
         ((three, two), "RL.APPLY k x 0", 0),
         (throttle, "RL.THROTTLE k 4 1 1h -2", 0),
+        // After a script.
+        ((one, WAITS), "EVAL redis.call('RL.RELEASE','k','x') 0", 0),
         // The shorter lease lapses.
         ((one, WAITS), "RL.RENEW k x LEASE 25", 25),
     ] {
@@ -401,34 +403,4 @@ fn a_wall_clock_that_steps_back_delays_no_waiting_call() {
     // The step ends the lease.
     assert!(!waiter.silent_for(SOON));
     assert_eq!(limited(&waiter.recv()), 0);
-}
-
-#[test]
-fn a_command_with_an_old_time_does_not_delay_a_head_that_it_finds_denied() {
-    let _guard = with_others();
-    if Version::under_test().lacks("one instant for a whole script", (7, 2)) {
-        return;
-    }
-    let (server, mut conn) = Server::connect();
-    // The script holds the server up, and then has the head tried, by the time at which it started.
-    let script = "local n = 0 while n < tonumber(ARGV[1]) do n = n + 1 end return redis.call('RL.RELEASE', KEYS[1], 'nobody')";
-    // How many rounds of the loop take 60 ms here.
-    let begin = Instant::now();
-    conn.cmd(["EVAL", script, "1", "other", "1000000"]);
-    let rounds = (60_000_000_u128 * 1_000_000 / begin.elapsed().as_nanos().max(1)).min(30_000_000);
-    // It would be tried again 60 ms late.
-    assert_median_ms(35, 7, || {
-        conn.cmd("DEL k");
-        let taken = Instant::now();
-        assert_eq!(limited(&conn.cmd("RL.WINDOW k 1 100ms")), 0);
-        let mut waiter = server.conn();
-        waiter.send("RL.WINDOW k 1 100ms 1 BLOCK 0");
-        sleep(ms(25));
-        conn.send(["EVAL", script, "1", "k", &rounds.to_string()]);
-        conn.recv();
-        // On a busy machine the script itself may last beyond the waiter's moment.
-        let due = (taken + ms(100)).max(Instant::now());
-        assert_eq!(limited(&waiter.recv()), 0);
-        since(due)
-    });
 }

@@ -137,7 +137,7 @@ pub fn try_heads<'k, S: WaitingKeyspace>(
 ) {
     let head = || keyspace.read_lines(key, |lines, _| lines.head(line)).filter(|_| has_time());
     while let Some((ticket, call)) = head() {
-        // Commands do not end waits that are overdue. In MULTI and Lua their clock may be frozen in the past, so a waiter
+        // Commands do not end waits that are overdue: by the time of the command, which may lie some time back, a waiter
         // could be denied although enough is available by now.
         let head = (ticket, S::request(&call));
         if try_head(keyspace, line, head, key, open(), Mode::Try) == LineProgress::MustWait {

@@ -533,7 +533,8 @@ impl<T: LineTypes> Lines<T> {
         let Some(due_us) = self.due_us() else {
             return self.timer_us.take().map_or(TimerChange::Keep, |_| TimerChange::Stop);
         };
-        let after_ms = due_us.saturating_sub(now_us).div_ceil(1_000).max(1);
+        let due_us = due_us.max(self.budget.rests_until_us());
+        let after_ms = due_us.saturating_sub(now_us).div_ceil(1_000);
         let fires_us = now_us.saturating_add(after_ms.saturating_mul(1_000));
         if self.timer_us.is_some_and(|timer_us| timer_us <= fires_us) {
             return TimerChange::Keep;

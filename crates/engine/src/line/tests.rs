@@ -414,6 +414,17 @@ fn a_turn_of_commands_ends_with_its_budget_and_the_timer_brings_a_new_one() {
 }
 
 #[test]
+fn the_timer_fires_at_once_for_a_head_that_is_due_and_rests_as_long_as_it_has_worked() {
+    let mut lines = line_of_one();
+    assert_eq!(lines.timer(100), TimerChange::Start { after_ms: POLL_US / 1_000 });
+    lines.wake(KEY, 100);
+    assert_eq!(lines.timer(100), TimerChange::Start { after_ms: 0 });
+    lines.begin_work(Cause::Timer, 0, 0, 100);
+    lines.end_work(2_100);
+    assert_eq!(lines.timer(2_100), TimerChange::Start { after_ms: 2 });
+}
+
+#[test]
 fn lines_take_turns() {
     let mut lines: Lines<Test> = Lines::default();
     for key in [b"a", b"b", b"a", b"b"] {

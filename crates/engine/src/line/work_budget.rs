@@ -25,6 +25,8 @@ pub(super) struct WorkBudget {
     since_us: u64,
     /// The turn of the event loop in which commands got their budget.
     event_loop_turn: u64,
+    /// The time at which the timer may fire again.
+    rests_until_us: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,12 +62,21 @@ impl WorkBudget {
         self.spent_us.saturating_add(now_us.saturating_sub(work.began_us)) < BUDGET_US
     }
 
+    /// Returns the time before which the timer must not fire. After each work it rests as long as that took, so that it
+    /// takes at most half of the server's time.
+    pub fn rests_until_us(&self) -> u64 {
+        self.rests_until_us
+    }
+
     /// Ends the work, and returns the microseconds that it took.
     pub fn end(&mut self, now_us: u64) -> u64 {
         let Some(work) = self.work.take() else { return 0 };
         let took_us = now_us.saturating_sub(work.began_us);
         match work.cause {
-            Cause::Timer => (self.spent_us, self.since_us) = (0, now_us),
+            Cause::Timer => {
+                (self.spent_us, self.since_us) = (0, now_us);
+                self.rests_until_us = now_us.saturating_add(took_us);
+            }
             Cause::Command => self.spent_us = self.spent_us.saturating_add(took_us),
         }
         took_us
