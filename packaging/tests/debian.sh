@@ -109,6 +109,8 @@ try)
     sed -i -e '/^loadmodule .*libredis_ratelimit/d' -e '/^ratelimit\./d' "$conf"
     restart
     expect "the server starts without the module" "" "$(cli MODULE LIST | grep ratelimit || true)"
+    apt-get autoremove >/dev/null
+    expect "the server after autoremove" PONG "$(cli PING)"
 
     step "install again, then purge"
     apt-get install ./redis-ratelimit_*_amd64.deb >/dev/null 2>&1
