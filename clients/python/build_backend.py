@@ -1,7 +1,7 @@
-"""Builds the package: with the engine of MemoryLimiter where there is a Rust compiler, else without it.
+"""Builds the package: with the engine of MemoryLimiter where a Rust compiler can build it, else without it.
 
-With a compiler maturin builds it. Without one hatchling makes a wheel of the Python files alone: everything but
-MemoryLimiter works, and MemoryLimiter says what is missing. PURE=1 asks for that where there is a compiler.
+With a compiler maturin builds it. Without one, or if the build fails, hatchling makes a wheel of the Python files alone:
+everything but MemoryLimiter works, and MemoryLimiter says what is missing. PURE=1 asks for that where there is a compiler.
 """
 
 from __future__ import annotations
@@ -21,15 +21,20 @@ def _has_compiler() -> bool:
     return os.environ.get("PURE", "") in ("", "0") and shutil.which("cargo") is not None
 
 
-def _backend() -> Any:
+def _build(hook: str, *arguments: Any) -> str:
+    reason = "there is no Rust compiler (cargo)"
     if _has_compiler():
-        return import_module("maturin")
-    print("no Rust compiler (cargo): the package is built without the engine of MemoryLimiter", file=sys.stderr)
-    return import_module("hatchling.build")
+        # A compiler that is too old, without a linker or without a network. maturin exits when cargo fails.
+        try:
+            return str(getattr(import_module("maturin"), hook)(*arguments))
+        except (Exception, SystemExit):
+            reason = "cargo could not build it"
+    print(f"{reason}: the package is built without the engine of MemoryLimiter", file=sys.stderr)
+    return str(getattr(import_module("hatchling.build"), hook)(*arguments))
 
 
 def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
-    return [MATURIN if _has_compiler() else HATCHLING]
+    return [MATURIN, HATCHLING] if _has_compiler() else [HATCHLING]
 
 
 get_requires_for_build_editable = get_requires_for_build_wheel
@@ -41,13 +46,11 @@ def get_requires_for_build_sdist(config_settings: Any = None) -> list[str]:
 
 
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: Any = None) -> str:
-    made: str = _backend().build_wheel(wheel_directory, config_settings, metadata_directory)
-    return made
+    return _build("build_wheel", wheel_directory, config_settings, metadata_directory)
 
 
 def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: Any = None) -> str:
-    made: str = _backend().build_editable(wheel_directory, config_settings, metadata_directory)
-    return made
+    return _build("build_editable", wheel_directory, config_settings, metadata_directory)
 
 
 def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:

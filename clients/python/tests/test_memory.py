@@ -4,6 +4,8 @@ clock, to compare it with."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import itertools
 import os
 import re
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import build_backend
 import redis_ratelimit
 import redis_ratelimit.asyncio
 from redis_ratelimit import Clause, Limiter, MemoryLimiter, Rate, Reply, UnknownPolicy, Window, semaphore
@@ -438,6 +441,21 @@ class Missing(unittest.TestCase):
         self.assertEqual(len(shown), 2)
         for line in shown:
             self.assertRegex(line, "MemoryLimiter needs the native extension .* pip install")
+
+    def test_the_package_is_built_without_the_extension_where_cargo_cannot_build_it(self) -> None:
+        # Without PURE=1, and with a cargo. maturin exits if cargo fails.
+        maturin = mock.Mock(build_wheel=mock.Mock(side_effect=SystemExit(1)))
+        hatchling = mock.Mock(build_wheel=lambda *_: "pure.whl")
+        modules = {"maturin": maturin, "hatchling": hatchling, "hatchling.build": hatchling}
+        with (
+            mock.patch.dict("os.environ", {"PURE": "0"}),
+            mock.patch("shutil.which", lambda name: f"/usr/bin/{name}"),
+            mock.patch.dict("sys.modules", modules),
+            contextlib.redirect_stderr(io.StringIO()) as shown,
+        ):
+            self.assertIn(build_backend.HATCHLING, build_backend.get_requires_for_build_wheel())
+            self.assertEqual(build_backend.build_wheel("folder"), "pure.whl")
+        self.assertRegex(shown.getvalue(), "^cargo could not build it: .* without the engine of MemoryLimiter\n$")
 
     def test_no_client_library_is_needed(self) -> None:
         program = (

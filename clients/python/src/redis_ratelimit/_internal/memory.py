@@ -52,9 +52,10 @@ def native() -> Any:
     except ImportError as error:
         raise ImportError(
             "MemoryLimiter needs the native extension of redis-ratelimit-client, which this installation lacks"
-            f" ({error}). It is in the wheels for Linux on amd64 and arm64; from its source the package builds it where"
-            " there is a Rust compiler (cargo, from 1.85): pip install --force-reinstall redis-ratelimit-client, or"
-            " pip install ./clients/python in a checkout"
+            f" ({error}). It is in the wheels for Linux on amd64 and arm64. From its source the package builds it where"
+            " there are a Rust compiler (cargo, from 1.85) and a linker (cc): pip install --force-reinstall"
+            " redis-ratelimit-client, or pip install --force-reinstall ./clients/python in a checkout. With -v, pip shows"
+            " why it could not be built"
         ) from error
 
 
