@@ -129,11 +129,28 @@ names() { # apt, dnf or apk; tools
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
-# The packages of servers and of Prometheus start a service, now and at every boot. Only the programs are needed, so the
-# services are masked while apt works, and then disabled. The mask is in /run, so that it is gone after a reboot if this
-# script is killed. Without systemd, as in containers, Debian and Ubuntu start no services.
+# Prints those of the packages that start a service, now and at every boot, where there is systemd. Only their programs are
+# needed here. Without systemd, as in containers, Debian and Ubuntu start no services.
+services_of() { # package ...
+    [ -d /run/systemd/system ] || return 0
+    printf '%s\n' "$@" | grep -xE 'redis-server|valkey-server|prometheus|prometheus-redis-exporter' || true
+}
+
+# Prints what root types to install the packages of tools, with their services off.
+line_for_root() { # tool ...
+    local packages services
+    read -r -a packages <<<"$(names apt "$@")"
+    services=$(services_of "${packages[@]}")
+    echo "  apt-get update && apt-get install --no-install-recommends ${packages[*]}" \
+        ${services:+"&& systemctl disable --now ${services//$'\n'/ }"}
+}
+
+give_up() { die "These could not be installed: ${missing[*]}. As root, try:" "$(line_for_root "${missing[@]}")"; }
+
+# Services are masked while apt works, and then disabled, so that none is ever started. The mask is in /run, so that it is
+# gone after a reboot if this script is killed.
 install_with_apt() {
-    local packages package services=()
+    local packages services
     echo "Missing: ${missing[*]}. Installing with apt-get."
     as_root apt-get update -q || echo "apt-get update failed; going on with the package lists as they are." >&2
     read -r -a packages <<<"$(names apt "${missing[@]}")"
@@ -142,21 +159,14 @@ install_with_apt() {
     *' redis-server '*) [ -n "$(server_package)" ] || fetch=yes ;;
     esac
     [ ${#packages[@]} -gt 0 ] || return 0
-    if [ -d /run/systemd/system ]; then
-        for package in "${packages[@]}"; do
-            case $package in
-            redis-server | valkey-server | prometheus | prometheus-redis-exporter) services+=("$package.service") ;;
-            esac
-        done
-    fi
+    mapfile -t services < <(services_of "${packages[@]}")
     if [ ${#services[@]} -gt 0 ]; then
-        as_root systemctl mask --runtime --quiet "${services[@]}"
+        as_root systemctl mask --runtime --quiet "${services[@]}" || give_up
         # shellcheck disable=SC2064
         trap "as_root systemctl unmask --runtime --quiet ${services[*]}" EXIT
     fi
     as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
-        apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends "${packages[@]}" ||
-        die "apt-get could not install: ${packages[*]}"
+        apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends "${packages[@]}" || give_up
     if [ ${#services[@]} -gt 0 ]; then
         trap - EXIT
         as_root systemctl unmask --runtime --quiet "${services[@]}"
@@ -212,7 +222,7 @@ if [ ${#missing[@]} -gt 0 ]; then
             "  dnf install $(names dnf "${missing[@]}")" "  apk add $(names apk "${missing[@]}")"
     elif [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
         die "Missing: ${missing[*]}. There is no sudo here, so install them as root and try again:" \
-            "  apt-get update && apt-get install --no-install-recommends $(names apt "${missing[@]}")"
+            "$(line_for_root "${missing[@]}")"
     fi
     install_with_apt
 fi
