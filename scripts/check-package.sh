@@ -56,13 +56,23 @@ expect "the module in the archive" "" "$(cmp "$work/$stem/libredis_ratelimit.so"
 dpkg-deb -x "$deb" "$work/deb"
 doc=$work/deb/usr/share/doc/redis-ratelimit
 engine=clients/typescript/wasm/engine.wasm
+for file in README.md CHANGELOG.md LICENSE redis.conf.example docs/operations.md; do
+    [ -e "$work/$stem/$file" ] || fail "the archive has no $file"
+done
+expect "engine.wasm in the archive" "" "$(cmp $engine "$work/$stem/docs/playground/engine.wasm" 2>&1)"
 for folder in "$work/$stem" "$doc"; do
-    for file in README.md CHANGELOG.md LICENSE redis.conf.example docs/operations.md examples/metrics; do
-        [ -e "$folder/$file" ] || fail "${folder#"$work/"} has no $file"
-    done
-    expect "engine.wasm in ${folder##*/}" "" "$(cmp $engine "$folder/docs/playground/engine.wasm" 2>&1)"
     expect "the metrics of ${folder##*/}" "" "$(diff -r examples/metrics "$folder/examples/metrics")"
 done
+expect "the folders in the documents of the .deb" "docs docs/charts docs/pictures examples examples/metrics" \
+    "$(cd "$doc" && find . -mindepth 1 -type d -printf '%P\n' | sort | paste -sd' ')"
+for file in README.md LICENSE redis.conf.example docs/operations.md; do
+    [ -e "$doc/$file" ] || fail "the .deb has no $file"
+done
+# Nothing that pip and npm left in the checkout.
+if tracked=$(git ls-files clients docs examples 2>/dev/null); then
+    expect "the files of the archive that are not tracked" $engine \
+        "$(cd "$work/$stem" && find clients docs examples ! -type d | sort | comm -23 - <(sort <<<"$tracked"))"
+fi
 
 engine_bytes=$(gzip -9c $engine | wc -c)
 # Without rust-src it is built with the standard library as rustup has it, see scripts/build-engine.sh.

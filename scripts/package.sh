@@ -9,7 +9,7 @@
 # libredis_ratelimit-linux-TARGET.so             the module, stripped
 # redis-ratelimit-VERSION-linux-TARGET.tar.gz    the module, licences, redis.conf.example, pages, examples and clients
 # redis-ratelimit-VERSION-linux-TARGET.cdx.json  what is inside: a CycloneDX SBOM
-# redis-ratelimit_VERSION-1_TARGET.deb           a package for Debian and Ubuntu
+# redis-ratelimit_VERSION-1_TARGET.deb           a package for Debian and Ubuntu: the module and the pages for operators
 # Dockerfile                                     makes images of the modules next to it
 # SHA256SUMS                                     of all of them
 #
@@ -130,34 +130,52 @@ zig_version() { sed -n 's/^ziglang==//p' packaging/requirements.txt; }
 
 same_times() { find "$1" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +; }
 
-documents() { # folder: adds the pages, examples and clients that are shipped with the module
+# Prints the links of pages to files that the folder lacks: the page and the link, separated by a space.
+dead_links() { # folder
+    local page link
+    while IFS= read -r -d '' page; do
+        while IFS= read -r link; do
+            [ -e "$(dirname "$page")/$link" ] || echo "$page $link"
+        done < <(grep -oE '\]\([^)# ]+' "$page" | cut -c 3- | grep -v '^https:')
+    done < <(find "$1" -name '*.md' -print0)
+}
+
+check_links() { # folder
+    local dead
+    dead=$(dead_links "$1")
+    [ -z "$dead" ] || die "The package has links to files that it has not:" "$dead"
+}
+
+# Adds the pages, examples and clients that are in the archive, without what pip, npm and running the examples left there.
+# Git may be missing, so this reads .gitignore: its lines with a slash at the beginning name one place.
+add_sources() { # folder
     cp LICENSE ./*.md redis.conf.example "$1/"
-    # Without files that running the examples and tests left there.
-    if git rev-parse --quiet --verify HEAD >/dev/null 2>&1; then
-        git ls-files -z clients docs examples | tar --null --files-from=- -cf - | tar -C "$1" -xf -
-    else
-        cp -R clients docs examples "$1/"
-    fi
+    tar --anchored --exclude-from=<(sed -n 's,^/\(.*[^/]\)/*$,\1,p' .gitignore) \
+        --no-anchored --exclude-from=<(sed -n 's,^\([^#/].*[^/]\)/*$,\1,p' .gitignore clients/*/.gitignore) \
+        -cf - clients docs examples | tar -C "$1" -xf -
     install -m 644 clients/typescript/wasm/engine.wasm "$1/clients/typescript/wasm/"
     check_links "$1"
 }
 
-# Checks that every link to a page or file leads to a file of the package.
-check_links() { # folder
-    local page link dead=()
-    while IFS= read -r -d '' page; do
-        while IFS= read -r link; do
-            [ -e "$(dirname "$page")/$link" ] || dead+=("${page#"$1"/}: $link")
-        done < <(grep -oE '\]\([^)# ]+' "$page" | cut -c 3- | grep -v '^https:')
-    done < <(find "$1" -name '*.md' -print0)
-    [ ${#dead[@]} = 0 ] || die "The package has links to files that it has not:" "${dead[@]}"
+# Adds the pages for those who run the server. Links to other pages become text.
+add_pages() { # folder
+    local page link
+    mkdir -p "$1/examples"
+    cp README.md SECURITY.md redis.conf.example "$1/"
+    cp -R --parents docs/{benchmarks,choosing,commands,install,operations,redis-cell,servers}.md docs/charts docs/pictures \
+        examples/metrics "$1/"
+    while read -r page link; do
+        # The text of a link may go on in the next line.
+        sed -z -i "s|\[\([^][]*\)\](${link//./\\.}\(#[^)]*\)\{0,1\})|\1|g" "$page"
+    done < <(dead_links "$1")
+    check_links "$1"
 }
 
 archive() { # target module name
     local root=$work/stage/$1/$3
     mkdir -p "$root"
     install -m 755 "$2" "$root/libredis_ratelimit.so"
-    documents "$root"
+    add_sources "$root"
     cp "$work/stage/$1/BUILD.txt" "$work/stage/$1/THIRD-PARTY.txt" "$root/"
     cp "$dist/$3.cdx.json" "$root/sbom.cdx.json"
     chmod -R u=rwX,go=rX "$root"
@@ -172,14 +190,14 @@ debian_package() { # target module
     mkdir -p "$root/DEBIAN" "$root/$modules" "$root/usr/lib/valkey/modules" "$doc"
     install -m 755 "$2" "$root/$modules/libredis_ratelimit.so"
     ln -s /$modules/libredis_ratelimit.so "$root/usr/lib/valkey/modules/libredis_ratelimit.so"
-    documents "$doc"
     # Debian keeps licences in one file.
-    ln -sf copyright "$doc/LICENSE"
+    { cat packaging/debian/copyright LICENSE && printf '\n' && cat "$work/stage/$1/THIRD-PARTY.txt"; } >"$doc/copyright"
+    ln -s copyright "$doc/LICENSE"
+    add_pages "$doc"
     cp "$work/stage/$1/BUILD.txt" "$doc/"
     gzip -9n <CHANGELOG.md >"$doc/changelog.gz"
     sed -e "s/@VERSION@/$version/; s/@DATE@/$(date --utc --date="@$SOURCE_DATE_EPOCH" '+%a, %d %b %Y %H:%M:%S +0000')/" \
         packaging/debian/changelog.in | gzip -9n >"$doc/changelog.Debian.gz"
-    { cat packaging/debian/copyright LICENSE && printf '\n' && cat "$work/stage/$1/THIRD-PARTY.txt"; } >"$doc/copyright"
     for file in postinst prerm; do install -m 755 packaging/debian/$file "$root/DEBIAN/$file"; done
     chmod -R u=rwX,go=rX "$root"
     sed -e "s/@VERSION@/$version/; s/@TARGET@/$1/; s/@GLIBC@/$glibc_floor/; s|@HOMEPAGE@|$homepage|" \
