@@ -31,6 +31,7 @@ cargo test --no-run "${arguments[@]}" || exit 1
 # Prints a number from the line of totals, or 0: what log
 total() { tail -n 1 "$2" | grep -oE "[0-9]+ $1" | grep -oE '[0-9]+' || echo 0; }
 
+failures=()
 table=$(printf '%-18s %-8s %7s %7s %8s %6s' server version passed failed skipped time)
 found=0
 ran=0
@@ -51,6 +52,7 @@ run() { # server label arguments of cargo test...: one run, and its line in the 
     table+=$'\n'$(printf '%-18s %-8s %7d %7d %8d %5ds' "$label" \
         "$("$server" --version | sed 's/.* v=\([0-9.]*\) .*/\1/')" "$passed" "$failed" "$skipped" $((SECONDS - begin)))
     [ $code = 0 ] || broken=1
+    mapfile -t -O ${#failures[@]} failures < <(sed -nE "/^(crashed|failed), /,/^\$/s/^ /failed on $label:/p" "$log")
     ran=$((ran + passed))
 }
 
@@ -78,4 +80,5 @@ for name in "$@"; do
         sed -n "/^skipped here:/,/^\$/s/^  tests/skipped on $name: tests/p" "$servers/$name.log"
 done
 printf '\n%s\n' "$table"
+[ ${#failures[@]} = 0 ] || printf '%s\n' '' "${failures[@]}"
 [ $broken = 0 ] && { [ "$ran" -gt 0 ] || [ "$may_be_none $found" = "yes 0" ]; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs `cargo test` with the given arguments, then lists the skipped tests and prints one line of totals. `make test` and
-# test-servers.sh run this.
+# Runs `cargo test` with the given arguments, then lists the skipped and the failed tests and prints one line of totals.
+# `make test` and test-servers.sh run this.
 #
 #   326 passed, 0 failed, 15 skipped
 #
@@ -18,9 +18,10 @@ grep -qE '^ *(Running|Doc-tests) ' "$log" || exit "$((status ? status : 1))"
 # Each program that cargo starts ends with a result line; rustdoc may print several. A program that crashed has none and
 # counts as one failed test. The output of a test may start in the middle of one of cargo's lines. That of failed tests is
 # ignored, because it may look like cargo's own.
-summary=$(awk '
+summary=$(awk -v log_file="$log" '
     /^---- .* stdout ----$/ { printed = 1 }
-    /^failures:$/ { printed = 0 }
+    # The last of these lines in a program is followed by the names of the failed tests.
+    /^failures:$/ { printed = 0; naming = 1; named = settled }
     printed { next }
     /^ *(Running|Doc-tests) / {
         end_of_program()
@@ -29,16 +30,17 @@ summary=$(awk '
     }
     match($0, /skipped [A-Za-z0-9_:]+: /) {
         line = substr($0, RSTART + 8); test = line; sub(/: .*/, "", test)
-        if (!((file, test) in seen)) { seen[file, test] = 1; by_itself++; skip(file ": " line) }
+        if (!((file ": " test) in seen)) { seen[file ": " test] = 1; by_itself++; skip(file ": " line) }
     }
-    # It skipped itself and then failed: cargo does not count it as passed.
-    /^    [A-Za-z0-9_:]+$/ && (file, $1) in seen { by_itself-- }
+    naming && /^    [^ ]/ { failed_tests[++named] = file ": " substr($0, 5) }
     match($0, /^test .* \.\.\. ignored/) {
         test = substr($0, 6, RLENGTH - 17); why = substr($0, RLENGTH + 1); sub(/^, /, "", why)
         skip(file ": " test (why ? ": " why : ""))
     }
     /^test result: / {
-        results++
+        results++; naming = 0
+        # One that skipped itself and then failed was not counted as passed by cargo.
+        while (settled < named) if (failed_tests[++settled] in seen) by_itself--
         for (i = 2; i <= NF; i++) { if ($i == "passed;") passed += $(i - 1); if ($i == "failed;") failed += $(i - 1) }
     }
     function end_of_program() {
@@ -56,6 +58,8 @@ summary=$(awk '
         for (command in by) print "  \"" command "\" runs " by[command] " of them"
         if (crashes) print "\ncrashed, each counted as one failed test:"
         for (i = 1; i <= crashes; i++) print "  " crashed[i]
+        if (settled) print "\nfailed, with the output in " log_file ":"
+        for (i = 1; i <= settled; i++) print "  " failed_tests[i]
         printf "\n%d passed, %d failed", passed, failed + crashes
         if (skipped) printf ", %d skipped", skipped
         print ""

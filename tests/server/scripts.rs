@@ -223,7 +223,7 @@ fn make_lint_names_the_tools_that_are_missing_and_installs_none() {
 }
 
 #[test]
-fn make_test_ends_with_what_was_skipped_and_with_totals() {
+fn make_test_ends_with_what_was_skipped_what_failed_and_totals() {
     let host = ScriptsHost::bare();
     let output = "
      Running unittests src/lib.rs (target/debug/deps/a-1)
@@ -238,6 +238,16 @@ ok
 test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s
      Running tests/server/main.rs (target/debug/deps/soak-1)
 test soak::everything ... ignored, takes minutes: make soak
+failures:
+
+---- soak::one stdout ----
+failures:
+    printed by soak::one
+
+failures:
+    soak::one
+    soak::other
+
 test result: FAILED. 1 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.10s
      Running tests/crash/main.rs (target/debug/deps/crash-1)
 skipped twice: this is 7.0: make test-servers
@@ -264,11 +274,23 @@ skipped twice: this is 7.0: make test-servers";
     let slow = "  \"cargo test -p engine -- --ignored\" runs 1 of them";
     assert!(commands.contains(slow), "{commands:?}");
     assert!(commands.contains("  \"make soak\" runs 1 of them"), "{commands:?}");
-    let crashed =
-        ["", "crashed, each counted as one failed test:", "  tests/crash/main.rs", ""].as_slice();
-    assert_eq!(lines[9..13], *crashed);
-    // Two of the 48 tests that cargo calls passed skipped themselves.
-    assert_eq!(lines[13..], ["46 passed, 3 failed, 5 skipped"]);
+    let log = host.dir.join("target/test.log");
+    let failed = format!("failed, with the output in {}:", log.display());
+    assert_eq!(
+        lines[9..],
+        [
+            "",
+            "crashed, each counted as one failed test:",
+            "  tests/crash/main.rs",
+            "",
+            &failed,
+            "  tests/server/main.rs: soak::one",
+            "  tests/server/main.rs: soak::other",
+            "",
+            // Two of the 48 tests that cargo calls passed skipped themselves.
+            "46 passed, 3 failed, 5 skipped",
+        ]
+    );
 }
 
 #[test]
