@@ -30,6 +30,7 @@ run: ## Build, then serve the module on 127.0.0.1 until Ctrl-C (PORT=6379)
 playground: ## Serve docs/playground, a page that shows what a limit admits, on 127.0.0.1 until Ctrl-C (PAGE_PORT=8000)
 	@$(install) cargo python3
 	@scripts/build-engine.sh typescript
+	@install -m 644 clients/typescript/wasm/engine.wasm docs/playground/
 	@echo "http://127.0.0.1:$(PAGE_PORT)/playground/"
 	@python3 -m http.server $(PAGE_PORT) --bind 127.0.0.1 --directory docs
 

@@ -2,7 +2,7 @@
 # Builds the engine of a client's MemoryLimiter, and does nothing if it is up to date:
 #
 #   scripts/build-engine.sh python        for this machine, into the sources of the client, where its tests import it
-#   scripts/build-engine.sh typescript    clients/typescript/wasm/engine.wasm, which docs/playground uses too
+#   scripts/build-engine.sh typescript    clients/typescript/wasm/engine.wasm, which `make playground` copies
 #
 # install-clients.sh, package.sh and `make playground` run this. The packages of the Python client do not use this: pip and
 # maturin build them, see clients/python/build_backend.py.

@@ -154,6 +154,7 @@ add_sources() { # folder
         --no-anchored --exclude-from=<(sed -n 's,^\([^#/].*[^/]\)/*$,\1,p' .gitignore clients/*/.gitignore) \
         -cf - clients docs examples | tar -C "$1" -xf -
     install -m 644 clients/typescript/wasm/engine.wasm "$1/clients/typescript/wasm/"
+    install -m 644 clients/typescript/wasm/engine.wasm "$1/docs/playground/"
     check_links "$1"
 }
 

@@ -7,9 +7,6 @@
 
 // ---- The engine ----
 
-/** The places of the engine: next to the page, and in the repository. */
-const ENGINE_FILES = ["engine.wasm", "../../clients/typescript/wasm/engine.wasm"];
-
 /** The result of the engine's call() for a reply that is not an array of integers. For an array it is the length. */
 const JSON_REPLY = -1;
 
@@ -78,16 +75,11 @@ class Engine {
 }
 
 async function loadEngine() {
-  if (location.protocol === "file:") {
-    throw new Error("A browser loads no engine from a file: run make playground, or python3 -m http.server in docs/.");
-  }
-  let status;
-  for (const file of ENGINE_FILES) {
-    const answer = await fetch(file);
-    if (answer.ok) return WebAssembly.compile(await answer.arrayBuffer());
-    status = answer.status;
-  }
-  throw new Error(`The engine was not found (${ENGINE_FILES.join(", ")}: ${status}). make playground builds it.`);
+  const answer = await fetch("engine.wasm").catch(() => ({ ok: false }));
+  if (answer.ok) return WebAssembly.compile(await answer.arrayBuffer());
+  throw new Error(
+    "The engine did not load. Run make playground in the repository, which builds it, and open the address that it prints. A page that is opened as a file cannot load it.",
+  );
 }
 
 // ---- Words and times ----

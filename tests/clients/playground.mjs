@@ -359,10 +359,10 @@ const tests = {
   async "where the engine is missing the page says so"(_, address) {
     const page = await browser.newPage();
     await page.route("**/engine.wasm", (route) => route.fulfill({ status: 404 }));
-    await page.goto(address);
-    await page.getByRole("alert").filter({ hasText: "The engine was not found" }).waitFor();
-    await page.goto(`file://${join(repository, "docs/playground/index.html")}`);
-    await page.getByRole("alert").filter({ hasText: "make playground" }).waitFor();
+    for (const each of [address, `file://${join(repository, "docs/playground/index.html")}`]) {
+      await page.goto(each);
+      await page.getByRole("alert").filter({ hasText: "make playground" }).waitFor();
+    }
     await page.close();
   },
 };
