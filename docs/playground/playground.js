@@ -30,6 +30,18 @@ function revive(value) {
   return typeof value === "object" && value !== null ? new ReplyError(value.error) : value;
 }
 
+const encoded = new WeakMap();
+
+/** Returns the bytes of words, each after its length. A replay calls the same words thousands of times. */
+function encode(words) {
+  if (!encoded.has(words)) {
+    const parts = words.map((word) => new TextEncoder().encode(word));
+    const lengths = parts.map(({ length }) => new Uint8Array(Uint32Array.of(length).buffer));
+    encoded.set(words, Uint8Array.from(parts.flatMap((part, at) => [...lengths[at], ...part])));
+  }
+  return encoded.get(words);
+}
+
 /** A server in memory. */
 class Engine {
   #exports;
@@ -41,17 +53,10 @@ class Engine {
 
   /** Returns the reply to a command: a number, a string, null, an array of them, a ReplyError, or a Ticket if it waits. */
   call(words, nowUs) {
-    const encoded = words.map((word) => new TextEncoder().encode(word));
-    const length = encoded.reduce((sum, word) => sum + 4 + word.length, 0);
-    const begin = this.#exports.input(length);
-    const memory = new DataView(this.#exports.memory.buffer);
-    let at = begin;
-    for (const word of encoded) {
-      memory.setUint32(at, word.length, true);
-      new Uint8Array(memory.buffer, at + 4, word.length).set(word);
-      at += 4 + word.length;
-    }
-    const count = this.#exports.call(length, nowUs);
+    const bytes = encode(words);
+    const begin = this.#exports.input(bytes.length);
+    new Uint8Array(this.#exports.memory.buffer).set(bytes, begin);
+    const count = this.#exports.call(bytes.length, nowUs);
     if (count === JSON_REPLY) return revive(this.#json());
     const numbers = new Float64Array(this.#exports.memory.buffer, this.#exports.numbers(), Math.max(count, 1));
     return count < 0 ? new Ticket(numbers[0]) : [...numbers.subarray(0, count)];
@@ -80,6 +85,17 @@ async function loadEngine() {
   throw new Error(
     "The engine did not load. Run make playground in the repository, which builds it, and open the address that it prints. A page that is opened as a file cannot load it.",
   );
+}
+
+/** The syntax of each command, from the page that describes them. */
+const SYNTAX = new Map();
+
+async function loadSyntax() {
+  const answer = await fetch("../commands.md").catch(() => ({ ok: false }));
+  const text = answer.ok ? await answer.text() : "";
+  for (const [, syntax, name] of text.matchAll(/^```text\n((RL\.\w+)[^`]*)\n```/gm)) {
+    SYNTAX.set(name, syntax.replace(/\s+/g, " "));
+  }
 }
 
 // ---- Words and times ----
@@ -111,7 +127,7 @@ function moment(text) {
 }
 
 /** The maximum number of calls in one replay. */
-const MAX_CALLS = 20_000;
+const MAX_CALLS = 100_000;
 
 /** Parses a list of times and commands. Returns when each call is made, after the first, and its command, if there is one. */
 function parseTimes(text) {
@@ -130,8 +146,6 @@ function parseTimes(text) {
     if (times.length === 0 && rest !== "") throw new Error(`Line ${number + 1} does not begin with a time: ${rest}`);
     calls.push(...times.map((time) => ({ ...time, command: rest || undefined })));
   }
-  if (calls.length === 0) throw new Error("There is no time in the list.");
-  if (calls.length > MAX_CALLS) throw new Error(`${calls.length} calls are more than ${MAX_CALLS}.`);
   const first = calls.reduce((least, { date = Infinity }) => Math.min(least, date), Infinity);
   return calls.map(({ date, after, command }) => ({ after: date === undefined ? after : date - first, command }));
 }
@@ -148,77 +162,96 @@ function shown(us) {
   return d < 1 ? clock : `${Math.floor(d)} d ${clock}`;
 }
 
+/** Returns a duration as a person would type it. */
+function typed(us) {
+  return us % 1e6 === 0 ? `${us / 1e6}s` : `${us / 1e3}ms`;
+}
+
 // ---- What a call is about ----
 
-const TAKES = new Set(["RL.THROTTLE", "RL.WINDOW", "RL.ACQUIRE", "RL.ALL", "CL.THROTTLE"]);
-const LOOKS = new Set(["RL.THROTTLE_RO", "RL.WINDOW_RO", "RL.ACQUIRE_RO", "RL.ALL_RO"]);
-const WITH_VALUE = new Set(["LEAVE", "BLOCK", "AHEAD", "BAN", "LEASE", "ID", "BUCKETS", "FROM", "TZ"]);
+const WITH_VALUE = new Set(["LEAVE", "BLOCK", "BY", "WEIGHT", "AHEAD", "BAN", "LEASE", "ID", "BUCKETS", "FROM", "TZ"]);
 /** The options that belong to the window. */
 const WINDOW_OPTIONS = new Set(["BUCKETS", "FIXED", "FROM", "TZ"]);
 const CLAUSES = new Set(["THROTTLE", "WINDOW", "ACQUIRE"]);
 
-/** Returns the options among words, each with its value, or null if the value is missing. */
-function optionsOf(words) {
+/** Returns the parts of a limit, and the command that shows what remains of it. `words` are those after the key. */
+function limitOf(kind, words, key = "") {
+  const length = words[0]?.startsWith("@") ? 1 : kind === "THROTTLE" ? 3 : 2;
+  const numbers = words.slice(0, length);
+  const look = [`RL.${kind}_RO`, key, ...numbers, "MS"];
   const options = new Map();
-  for (let at = 0; at < words.length; at += 1) {
+  for (let at = length; at < words.length; at += 1) {
     const name = words[at].toUpperCase();
-    const hasValue = WITH_VALUE.has(name);
-    options.set(name, hasValue ? (words[at + 1] ?? null) : true);
-    if (hasValue) at += 1;
+    const value = WITH_VALUE.has(name) ? [words[(at += 1)] ?? ""] : [];
+    options.set(name, value[0]);
+    if (WINDOW_OPTIONS.has(name)) look.push(name, ...value);
   }
-  return options;
+  return { kind, numbers, options, look };
 }
 
-/** Returns the number of words of a limit, which follows the key. */
-const limitLength = (command, first) => (first?.startsWith("@") ? 1 : command.includes("THROTTLE") ? 3 : 2);
+/** Returns a time with its unit. */
+const withUnit = (time, unit = "s") => (/^\d+$/.test(time) ? time + unit : time);
 
-/** Returns the read-only command that shows what remains of a limit. `words` are those after the key. */
-function lookWords(command, key, words) {
-  const length = limitLength(command, words[0]);
-  if (words.length < length) return undefined;
-  const look = [`RL.${command}_RO`, key, ...words.slice(0, length)];
-  for (const [name, value] of optionsOf(words.slice(length))) {
-    if (WINDOW_OPTIONS.has(name)) look.push(name, ...(typeof value === "string" ? [value] : []));
+/** Describes what a limit guarantees. */
+function meaning({ kind, numbers, options }) {
+  if (numbers[0]?.startsWith("@")) return "";
+  const length = numbers.at(-1);
+  const period = withUnit(length);
+  const [limit] = numbers;
+  const texts = [];
+  if (kind === "THROTTLE") {
+    const burst = Number(limit) + 1;
+    texts.push(`Up to ${burst} at once, and ${numbers[1]} in ${period} in the long run.`);
+  } else if (Number(length) === 0) {
+    texts.push(`At most ${limit} at the same time.`);
+  } else if (options.get("FROM")?.toLowerCase() === "first") {
+    texts.push(
+      `At most ${limit} in each ${period} that begins with a call; almost twice that where two of these meet.`,
+    );
+  } else if (options.has("FIXED")) {
+    texts.push(`At most ${limit} in each ${period} of the calendar; twice that in ${period} where two of these meet.`);
+  } else {
+    texts.push(`Never more than ${limit} in any ${period}, which may all come at once.`);
   }
-  return [...look, "MS"];
+  if (options.has("BUCKETS")) texts.push("Capacity comes back in groups.");
+  if (options.has("COUNTDENIED")) texts.push("Denied calls count too.");
+  if (options.has("BAN")) texts.push(`A denied call closes the key for ${withUnit(options.get("BAN"), "ms")}.`);
+  if (options.has("BLOCK")) texts.push(`Calls wait in line for up to ${withUnit(options.get("BLOCK"), "ms")}.`);
+  if (options.has("AHEAD")) texts.push(`Calls are booked up to ${withUnit(options.get("AHEAD"), "ms")} ahead.`);
+  return texts.join(" ");
 }
 
-/** Returns what a command is about: its keys, whether it takes, how to look at its limits, and whether it has MS. */
+/** Returns what a command is about: whether it takes or looks, its keys with their limits, and whether it has MS. */
 function aboutCall(words) {
   const command = words[0].toUpperCase();
-  const about = { command, keys: [], looks: [], takes: TAKES.has(command), isMs: false, addMs: false };
-  if (command === "RL.ALL" || command === "RL.ALL_RO") {
-    const count = /^\d{1,2}$/.test(words[1] ?? "") ? Number(words[1]) : 0;
-    about.keys = words.slice(2, 2 + count);
-    const rest = words.slice(2 + count);
-    about.isMs = rest.at(-1)?.toUpperCase() === "MS";
+  const [, kind, isLook] = /^(?:RL|CL)\.(THROTTLE|WINDOW|ACQUIRE|ALL)(_RO)?$/.exec(command) ?? [];
+  const about = { command, takes: kind !== undefined && !isLook, looks: Boolean(isLook), isAll: kind === "ALL" };
+  about.keys = words.slice(1, 2);
+  about.limits = CLAUSES.has(kind) ? [limitOf(kind, words.slice(2), words[1])] : [];
+  if (about.isAll) {
+    const end = 2 + Math.max(0, Number.parseInt(words[1], 10));
+    about.keys = words.slice(2, end);
     const clauses = [];
-    for (let at = 0; at < rest.length - (about.isMs ? 1 : 0); at += 1) {
-      const word = rest[at].toUpperCase();
-      if (CLAUSES.has(word)) clauses.push([word]);
-      else if (word !== "ELSE") clauses.at(-1)?.push(rest[at]);
-      if (WITH_VALUE.has(word) && at + 1 < rest.length) clauses.at(-1)?.push(rest[(at += 1)]);
+    // Clauses that ELSE joins are a group.
+    let isJoined = false;
+    for (let at = end; at < words.length; at += 1) {
+      const word = words[at].toUpperCase();
+      if (CLAUSES.has(word)) {
+        clauses.push({ kind: word, words: [], group: isJoined ? clauses.at(-1)?.group : clauses.length });
+      } else if (word !== "ELSE") {
+        clauses.at(-1)?.words.push(words[at]);
+        if (WITH_VALUE.has(word) && at + 1 < words.length) clauses.at(-1)?.words.push(words[(at += 1)]);
+      }
+      isJoined = word === "ELSE";
     }
-    about.looks = about.keys.map((key, at) => clauses[at] && lookWords(clauses[at][0], key, clauses[at].slice(1)));
-    const complete = clauses.every((clause) => ![...optionsOf(clause.slice(1)).values()].includes(null));
-    about.addMs = !about.isMs && complete && count > 0;
-  } else if (TAKES.has(command) || LOOKS.has(command)) {
-    about.keys = words.slice(1, 2);
-    const limit = words.slice(2);
-    const kind = command.replace(/^(RL|CL)\./, "").replace(/_RO$/, "");
-    about.looks = about.keys.map((key) => lookWords(kind, key, limit));
-    const length = limitLength(command, limit[0]);
-    const options = optionsOf(limit.slice(length));
-    about.options = options;
-    about.isMs = options.has("MS");
-    about.addMs =
-      !about.isMs && ![...options.values()].includes(null) && limit.length >= length && command !== "CL.THROTTLE";
-    if (!limit[0]?.startsWith("@")) about.period = duration(limit[length - 1] ?? "");
-  } else if (["RL.APPLY", "RL.RELEASE", "RL.RENEW", "RL.HELD", "RL.INFO"].includes(command)) {
-    about.keys = words.slice(1, 2);
+    about.limits = clauses.map((one, at) => ({ ...limitOf(one.kind, one.words, about.keys[at]), group: one.group }));
   }
+  about.isMs = about.limits.some(({ options }) => options.has("MS"));
   return about;
 }
+
+/** Returns a command to call. */
+const commandOf = (words, text = words.join(" ")) => ({ words, text, about: aboutCall(words) });
 
 // ---- A session: a server, its clock, the calls ----
 
@@ -226,11 +259,8 @@ function aboutCall(words) {
 class Lane {
   constructor(key) {
     this.key = key;
-    /** The commands on the key, as they were typed. */
-    this.commands = new Set();
+    /** Each call, and which of its limits is the one of this key. */
     this.calls = [];
-    /** The command that shows what remains. */
-    this.look = undefined;
     /** What remained at which time: [time, remaining, limit]. */
     this.samples = [];
   }
@@ -252,7 +282,7 @@ class Session {
     this.nowUs = startUs;
     this.calls = [];
     this.lanes = new Map();
-    /** The calls to make later, by time. */
+    /** The calls to make later, the next one last. */
     this.planned = [];
     this.waiting = new Map();
     for (const [name, value] of settings) {
@@ -261,9 +291,9 @@ class Session {
     }
   }
 
-  /** Adds calls to make later. */
+  /** Sets the calls to make later. */
   plan(calls) {
-    this.planned = [...this.planned, ...calls].sort((one, other) => one.at - other.at);
+    this.planned = calls.sort((one, other) => one.at - other.at).reverse();
   }
 
   /** Advances the clock, with everything that happens until then. */
@@ -273,15 +303,14 @@ class Session {
     let idle = 0;
     for (;;) {
       const dueUs = idle < 3 ? this.engine.nextUs() : Infinity;
-      const plannedUs = this.planned[0]?.at ?? Infinity;
+      const plannedUs = this.planned.at(-1)?.at ?? Infinity;
       const next = Math.max(this.nowUs, Math.min(dueUs, plannedUs, untilUs));
       idle = next > this.nowUs ? 0 : idle + 1;
       for (let at = this.nowUs + gap; at < next; at += gap) this.#sample(at);
       this.nowUs = next;
       if (dueUs <= next) this.#settle();
       if (plannedUs <= next) {
-        const { words, text } = this.planned.shift();
-        this.make(words, text);
+        this.make(this.planned.pop());
         idle = 0;
       } else if (next >= untilUs && (dueUs > next || idle >= 3)) {
         break;
@@ -290,26 +319,22 @@ class Session {
     this.#sample(this.nowUs);
   }
 
-  /** Returns the time of the last planned call. */
-  endUs() {
-    return this.planned.at(-1)?.at ?? this.nowUs;
+  /** Makes the planned calls, and waits up to an hour for those in line. */
+  run() {
+    this.advance(this.planned[0]?.at ?? this.nowUs);
+    for (let turns = 0; this.waiting.size > 0 && turns < MAX_CALLS; turns += 1) {
+      const dueUs = this.engine.nextUs();
+      if (dueUs > this.nowUs + UNITS.h) break;
+      this.advance(dueUs);
+    }
   }
 
   /** Makes a call now. */
-  make(words, text) {
-    const about = aboutCall(words);
+  make({ words, text, about }) {
     const call = { number: this.calls.length + 1, at: this.nowUs, endsAt: this.nowUs, text, words, about };
-    // The drawing needs milliseconds. An error changes nothing, so the command can be tried again as it was typed.
-    let reply = about.addMs ? this.engine.call([...words, "MS"], this.nowUs) : undefined;
-    if (reply === undefined || reply instanceof ReplyError) {
-      reply = this.engine.call(words, this.nowUs);
-      if (reply instanceof ReplyError) call.failed = true;
-      about.inMs = about.isMs;
-    } else {
-      about.inMs = true;
-    }
+    const reply = this.engine.call(words, this.nowUs);
     this.calls.push(call);
-    if (!call.failed) this.#enter(call);
+    if (about.takes && !(reply instanceof ReplyError)) this.#enter(call);
     if (reply instanceof Ticket) {
       call.verdict = "waiting";
       this.waiting.set(reply.number, call);
@@ -317,22 +342,22 @@ class Session {
       this.#finish(call, reply);
     }
     this.#settle();
-    this.#sample(this.nowUs);
+    this.#sample(this.nowUs, about.keys);
     return call;
   }
 
-  /** Adds a call that takes to the lanes of its keys. */
+  /** Adds a call to the lanes of its keys. */
   #enter(call) {
-    const { about } = call;
-    if (!about.takes) return;
-    for (const [at, key] of about.keys.entries()) {
-      if (!this.lanes.has(key)) this.lanes.set(key, new Lane(key));
-      const lane = this.lanes.get(key);
-      const isNew = lane.samples.length === 0;
-      lane.look = about.looks[at] ?? lane.look;
-      lane.commands.add(call.text);
+    for (const [at, limit] of call.about.limits.entries()) {
+      const key = call.about.keys[at];
+      const lane = this.lanes.get(key) ?? new Lane(key);
+      lane.look = limit.look;
       lane.calls.push({ call, at });
-      if (isNew) this.#sampleLane(lane, this.nowUs, true);
+      if (this.lanes.has(key)) continue;
+      this.lanes.set(key, lane);
+      // Before the first call that was the whole limit.
+      const reply = this.engine.call(lane.look, this.nowUs);
+      if (Array.isArray(reply)) lane.sample(this.nowUs, reply[1], reply[1]);
     }
   }
 
@@ -343,12 +368,11 @@ class Session {
     if (reply instanceof ReplyError) {
       call.verdict = "error";
     } else if (about.takes) {
-      const [limited, , , , , sixth] = reply;
-      const waitsUs = about.options?.has("AHEAD") && limited === 0 ? sixth * (about.inMs ? 1e3 : 1e6) : 0;
-      call.endsAt += waitsUs;
-      call.verdict = limited === 0 ? "admitted" : "denied";
+      const isBooked = about.limits[0]?.options.has("AHEAD") && reply[5] > 0;
+      if (isBooked) call.endsAt += reply[5] * (about.isMs ? 1e3 : 1e6);
+      call.verdict = reply[0] === 0 ? "admitted" : "denied";
     } else {
-      call.verdict = LOOKS.has(about.command) ? (reply[0] === 0 ? "would be admitted" : "would be denied") : "";
+      call.verdict = about.looks ? (reply[0] === 0 ? "would be admitted" : "would be denied") : "";
     }
   }
 
@@ -360,123 +384,164 @@ class Session {
     }
   }
 
-  #sample(at) {
-    for (const lane of this.lanes.values()) this.#sampleLane(lane, at, false);
-  }
-
-  /** Records what remains of a limit; `before` its first call, that is the whole limit. */
-  #sampleLane(lane, at, before) {
-    const reply = lane.look && this.engine.call(lane.look, at);
-    if (!Array.isArray(reply)) return;
-    lane.sample(at, before ? reply[1] : reply[2], reply[1]);
+  /** Records what remains of the limits of keys. */
+  #sample(at, keys = this.lanes.keys()) {
+    for (const key of keys) {
+      const lane = this.lanes.get(key);
+      const reply = lane && this.engine.call(lane.look, at);
+      if (Array.isArray(reply)) lane.sample(at, reply[2], reply[1]);
+    }
   }
 }
 
-// ---- Replies by name ----
+// ---- In words ----
+
+const hasWaited = ({ at, endsAt }) => endsAt > at;
+
+/** Returns the verdict of a call on one of its limits; "other" if another limit denied it or was taken instead. */
+function verdictAt({ verdict, about, reply }, at) {
+  if (!about.isAll || verdict === "waiting") return verdict;
+  const isAllowed = (each) => reply[6][each][0] === 0;
+  if (verdict === "denied") return isAllowed(at) ? "other" : verdict;
+  const { group } = about.limits[at];
+  return about.limits.findIndex((limit, each) => limit.group === group && isAllowed(each)) === at ? verdict : "other";
+}
+
+function classOf(call) {
+  if (call.verdict === "admitted") return hasWaited(call) ? "is-waited" : "is-admitted";
+  if (call.verdict.includes("denied")) return "is-denied";
+  return call.verdict === "error" ? "is-error" : "";
+}
+
+function verdictOf(call) {
+  const { verdict, at, endsAt } = call;
+  if (verdict === "waiting") return "waits ...";
+  const isTake = verdict === "admitted" || verdict === "denied";
+  return isTake && hasWaited(call) ? `${verdict} after ${shown(endsAt - at)}` : verdict;
+}
+
+/** Describes the outcome of a call in a sentence. */
+function sentence(call) {
+  const { about, reply } = call;
+  if (reply instanceof ReplyError) return reply.text;
+  if (call.verdict === "waiting") return "It waits in line. Step or play the clock.";
+  if (!about.takes) return "Answered.";
+  if (call.verdict === "admitted")
+    return `Admitted${hasWaited(call) ? `, to go on in ${shown(call.endsAt - call.at)}` : ""}; ${reply[2]} of ${reply[1]} remain.`;
+  return reply[3] < 0
+    ? "Denied: it can never be allowed."
+    : `Denied; allowed in ${shown(reply[3] * (about.isMs ? 1e3 : 1e6))}.`;
+}
+
+/** Describes what the next call would get, from the reply to a look. */
+function nextCall(reply) {
+  if (!Array.isArray(reply)) return replyText(reply);
+  const [limited, limit, remaining, retryMs] = reply;
+  if (limited === 0) return `${remaining} of ${limit} remain.`;
+  return retryMs < 0 ? "No call is ever allowed." : `The next call is allowed in ${shown(retryMs * 1e3)}.`;
+}
+
+/** Returns the largest number of times within a span. The times are sorted. */
+function mostWithin(times, span) {
+  let most = 0;
+  for (let first = 0, last = 0; last < times.length; last += 1) {
+    while (times[last] - times[first] >= span) first += 1;
+    most = Math.max(most, last - first + 1);
+  }
+  return most;
+}
+
+/** Counts the outcomes of calls. */
+function counted(calls) {
+  const takes = calls.filter(({ about, verdict }) => about.takes && verdict !== "error");
+  const countOf = (verdict) => takes.filter((call) => call.verdict === verdict).length;
+  const later = takes.filter((call) => call.verdict === "admitted" && hasWaited(call)).length;
+  const parts = [
+    `${countOf("admitted")} admitted${later > 0 ? ` (${later} after a wait)` : ""}`,
+    `${countOf("denied")} denied`,
+  ];
+  if (countOf("waiting") > 0) parts.push(`${countOf("waiting")} waiting`);
+  const failed = calls.filter(({ verdict }) => verdict === "error").length;
+  if (failed > 0) parts.push(`${failed} errors`);
+  return `${takes.length} ${takes.length === 1 ? "call" : "calls"}: ${parts.join(", ")}.`;
+}
+
+/** Returns what a lane admitted, as [number, text]. */
+function figures(lane) {
+  const admitted = lane.calls.filter(({ call, at }) => verdictAt(call, at) === "admitted");
+  const times = admitted.map(({ call }) => call.endsAt).sort((one, other) => one - other);
+  const rows = [
+    [admitted.length, `of ${lane.calls.length} admitted`],
+    [mostWithin(times, 1), "most at once"],
+  ];
+  const { call, at } = lane.calls.at(-1);
+  const period = call.about.limits[at].numbers.at(-1);
+  if (duration(period) > 0) rows.push([mostWithin(times, duration(period)), `most in any ${withUnit(period)}`]);
+  return rows;
+}
 
 const MEANINGS = {
   limit: "the largest quantity that is available at once",
   remaining: "the quantity that is left after this call",
   reset_after: "until the bucket is full or the window is empty",
   granted: "the quantity that was taken",
-  reservations: "the number of reservations in the key whose lease has not ended",
-  clause: "the clause that decides",
   kind: "a bucket (RL.THROTTLE), or a window with events and reservations",
-  full_in: "until the bucket is full",
-  debt: "the debt of FORCE or AHEAD, as it was last written",
+  full_in: "ms until the bucket is full",
+  debt: "ms of debt of FORCE or AHEAD, as it was last written",
   events: "the quantity that is counted in the key",
   denied: "the part of it that denied calls counted (COUNTDENIED)",
   entries: "the number of entries that store it",
-  oldest: "the age of the oldest event",
-  newest: "the age of the newest event",
+  oldest: "the age of the oldest event in ms",
+  newest: "the age of the newest event in ms",
   held: "the quantity that is reserved",
-  ban: "until the ban ends",
+  reservations: "the number of reservations in the key whose lease has not ended",
+  ban: "ms until the ban ends",
   waiting: "the number of calls that wait in the key's line",
-  ttl: "until the key expires",
+  ttl: "ms until the key expires",
 };
 
 const LIMITED = ["allowed", "denied", "denied because others hold the capacity, and may give it back"];
 
-/** Returns the elements of a reply, each with its name, value and meaning. */
-function elementsOf({ about, words, reply }) {
-  if (reply instanceof ReplyError) return [["error", reply.text, ""]];
-  if (!(about.takes || LOOKS.has(about.command)) || !Array.isArray(reply)) return otherElements(words, reply);
-  return elementsOfTake(reply, about);
+/** Returns a reply as text. */
+function replyText(reply) {
+  if (reply instanceof ReplyError) return reply.text;
+  return Array.isArray(reply)
+    ? reply.map((one) => (Array.isArray(one) ? `[${replyText(one)}]` : replyText(one))).join(" ")
+    : String(reply ?? "nil");
 }
 
-function elementsOfTake(reply, about) {
+/** Returns the elements of a reply, each with its name, value and meaning. */
+function elementsOf({ about, reply }) {
+  if (about.command === "RL.INFO" && Array.isArray(reply)) return infoRows(reply);
+  if (!(about.takes || about.looks) || !Array.isArray(reply)) return [["reply", replyText(reply), ""]];
   const unit = about.isMs ? "ms" : "s";
-  // The engine was asked for milliseconds. The server rounds seconds up.
-  const time = (value) => (value < 0 || about.isMs || !about.inMs ? value : Math.ceil(value / 1000));
   const [limited, limit, remaining, retry, reset, ...more] = reply;
   const never = limited === 0 ? "allowed" : "it can never be allowed";
   const rows = [
     ["limited", limited, LIMITED[limited]],
     ["limit", limit, MEANINGS.limit],
     ["remaining", remaining, MEANINGS.remaining],
-    ["retry_after", time(retry), retry < 0 ? never : `${unit} until this call is allowed, if no others take anything`],
-    ["reset_after", time(reset), `${unit} ${MEANINGS.reset_after}`],
+    ["retry_after", retry, retry < 0 ? never : `${unit} until this call is allowed, if no others take anything`],
+    ["reset_after", reset, `${unit} ${MEANINGS.reset_after}`],
   ];
-  if (about.command.startsWith("RL.ALL") && Array.isArray(more[1])) {
-    rows.push(["clause", more[0], MEANINGS.clause]);
-    for (const [at, answer] of more[1].entries()) {
-      const parts = elementsOfTake(answer, { ...about, command: "clause" }).map(
-        ([name, value]) => `${name} ${value ?? "nil"}`,
-      );
-      rows.push([`answers ${at + 1}`, parts.join(", "), `the answer for ${about.keys[at]}`]);
-    }
-    return rows;
-  }
-  const isReserving = about.command.includes("ACQUIRE") || (about.command === "clause" && more.length === 1);
-  if (isReserving && more.length > 0) {
+  if (about.isAll) {
+    const answers = more[1].map((answer, at) => [`answer ${at + 1}`, replyText(answer), `for ${about.keys[at]}`]);
+    rows.push(["clause", more[0], "the clause that decides"], ...answers);
+  } else if (about.command.includes("ACQUIRE")) {
     rows.push(["id", more[0], "by which the reservation is settled; nil if nothing was reserved"]);
     if (more.length > 1)
       rows.push(["granted", more[1], MEANINGS.granted], ["reservations", more[2], MEANINGS.reservations]);
-  } else if (more.length > 0 && about.options?.has("ATMOST")) {
+  } else if (about.limits[0].options.has("ATMOST")) {
     rows.push(["granted", more[0], MEANINGS.granted]);
   } else if (more.length > 0) {
-    rows.push(["wait", time(more[0]), more[0] < 0 ? "denied" : `${unit} after which the caller may go on`]);
+    rows.push(["wait", more[0], more[0] < 0 ? "denied" : `${unit} after which the caller may go on`]);
   }
   return rows;
 }
 
-/** The same for commands that do not ask a limit. */
-function otherElements(words, reply) {
-  const command = words[0].toUpperCase();
-  const text = (value) => {
-    if (value instanceof ReplyError) return value.text;
-    return Array.isArray(value) ? `[${value.map(text).join(", ")}]` : String(value ?? "nil");
-  };
-  if (command === "RL.INFO" && Array.isArray(reply)) return infoRows(reply);
-  const named = {
-    "RL.HELD": ["id", "quantity", "ms left"],
-    "RL.TOP": ["key", "db", "denials", "over"],
-    "RL.POLICIES": ["name", "definition", "allowed", "denied", "shadow_denied"],
-  }[command];
-  if (named && Array.isArray(reply)) {
-    if (reply.length === 0) return [["reply", "empty", "there is none"]];
-    return reply.map((row, at) => [
-      String(at + 1),
-      row.map((value, of) => `${named[of]} ${text(value)}`).join(", "),
-      "",
-    ]);
-  }
-  const done = {
-    "RL.APPLY": "1: it counts now; 0: it is not held",
-    "RL.RELEASE": "how many of them were held",
-    "RL.RENEW": "1: its lease starts over; 0: it is not held",
-  };
-  return [["reply", text(reply), done[command] ?? ""]];
-}
-
+/** Returns the fields of RL.INFO, each with its value and meaning. */
 function infoRows(reply) {
-  const rows = [];
-  for (let at = 0; at < reply.length; at += 2) {
-    const [name, value] = [reply[at], reply[at + 1]];
-    const isTime = ["full_in", "debt", "oldest", "newest", "ban", "ttl"].includes(name);
-    rows.push([name, value, isTime ? `ms: ${MEANINGS[name]}` : (MEANINGS[name] ?? "")]);
-  }
-  return rows;
+  return reply.flatMap((name, at) => (at % 2 === 0 ? [[name, reply[at + 1], MEANINGS[name] ?? ""]] : []));
 }
 
 // ---- The page ----
@@ -494,12 +559,10 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
-const SVG = "http://www.w3.org/2000/svg";
-
-function drawn(tag, attributes, text) {
-  const made = document.createElementNS(SVG, tag);
+function drawn(tag, attributes, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  if (text !== undefined) made.textContent = text;
+  made.append(...children);
   return made;
 }
 
@@ -515,8 +578,10 @@ function table(caption, rows) {
   return element("table", {}, element("caption", {}, caption), element("tbody", {}, ...rows.map(line)));
 }
 
+const empty = (text) => element("p", { className: "empty" }, text);
+
 const EXAMPLES = [
-  ["a steady rate with bursts", "RL.THROTTLE user:1 4 1 1s", "200ms", 40],
+  ["a steady rate with bursts", "RL.THROTTLE user:1 4 1 1s", "200ms", 20],
   ["at most 5 in any 3 seconds", "RL.WINDOW calls:1 5 3s", "200ms", 40],
   ["the same, in groups (BUCKETS)", "RL.WINDOW buckets:1 5 3s BUCKETS 3", "200ms", 40],
   ["windows of the calendar (FIXED)", "RL.WINDOW quota:1 5 3s FIXED", "200ms", 40],
@@ -524,17 +589,14 @@ const EXAMPLES = [
   ["whoever hammers stays out", "RL.WINDOW login:ann 3 2s COUNTDENIED", "400ms", 20],
   ["a ban", "RL.WINDOW login:bob 3 2s 1 BAN 4s", "400ms", 30],
   ["wait in line", "RL.THROTTLE mail 0 2 1s BLOCK 3s", "250ms", 20],
-  ["book ahead", "RL.THROTTLE crawl 0 2 1s AHEAD 3s", "250ms", 20],
+  ["book ahead", "RL.THROTTLE crawl 0 2 1s AHEAD 3s MS", "250ms", 20],
   ["at most 3 at the same time", "RL.ACQUIRE report 3 0 LEASE 2s", "300ms", 20],
   ["two limits at once", "RL.ALL 2 {u}:second {u}:ten WINDOW 2 1s WINDOW 8 10s", "200ms", 60],
   ["the plan, else the credits", "RL.ALL 2 {u}:plan {u}:credits WINDOW 3 2s ELSE THROTTLE 5 1 2s", "200ms", 40],
-  [
-    "compare four",
-    "RL.THROTTLE a 4 5 3s\nRL.WINDOW b 5 3s\nRL.WINDOW c 5 3s FIXED\nRL.WINDOW d 5 3s COUNTDENIED",
-    "200ms",
-    60,
-  ],
 ];
+
+/** The fields that the address keeps. */
+const KEPT = ["command", "together", "every", "count", "times", "start", "timezone", "policies"];
 
 /** The maximum number of lines of the log. */
 const MAX_LINES = 300;
@@ -542,49 +604,42 @@ const MAX_LINES = 300;
 class Page {
   #module;
   #session;
+  /** The call whose reply is shown, with what its keys hold. */
   #chosen;
-  #playing = undefined;
-  #stopAtUs = Infinity;
+  /** The turn of the clock that comes next; undefined while it is stopped. */
+  #turn;
   #isDrawing = false;
   #logged = 0;
-  /** The key that the section Why explains. */
-  #key;
 
   constructor(module) {
     this.#module = module;
-    this.#wire();
-    this.#guarded(() => this.#begin());
     // The settings in the address may be wrong.
-    this.#session ??= new Session(module, Date.now() * 1000, []);
-    this.#understand();
-    this.#refresh();
-    new ResizeObserver(() => this.#draw()).observe(byId("chart"));
+    this.#session = new Session(module, 0, []);
+    this.#wire();
+    this.#guarded(() => this.#replay());
+    let width;
+    new ResizeObserver(([{ contentRect }]) => {
+      if (width !== contentRect.width) this.#draw();
+      width = contentRect.width;
+    }).observe(byId("lanes"));
   }
 
   // -- What is typed
 
   #startUs() {
     const given = byId("start").value.trim();
-    if (given === "") {
-      const minute = Math.floor(Date.now() / 60_000) * 60_000;
-      byId("start").value = `${new Date(minute).toISOString().slice(0, 19)}Z`;
-      return minute * 1000;
-    }
+    if (given === "") return Math.floor(Date.now() / 60_000) * 6e7;
     const ms = Date.parse(/[zZ]|[+-]\d\d:\d\d$/.test(given) ? given : `${given}Z`);
     if (!(ms >= 0 && ms < 9e12)) throw new Error("The clock starts at a date such as 2026-11-22T12:00:00Z.");
     return ms * 1000;
   }
 
   #settings() {
-    const settings = [];
-    for (const name of ["timezone", "policies"]) {
-      const value = byId(name).value.trim();
-      if (value !== "") settings.push([name, value]);
-    }
-    return settings;
+    const settings = ["timezone", "policies"].map((name) => [name, byId(name).value.trim()]);
+    return settings.filter(([, value]) => value !== "");
   }
 
-  /** Returns the words and the text of each line that is typed. */
+  /** Returns the command of each line that is typed. */
   #typed(text = byId("command").value) {
     const lines = text
       .split("\n")
@@ -594,82 +649,74 @@ class Page {
     return lines.map((line) => {
       const words = split(line);
       if (words === null) throw new Error(`A quote is left open: ${line}`);
-      return { words, text: line };
+      return commandOf(words, line);
     });
   }
 
-  /** Shows what the typed commands would do on a new key, or their error. */
+  /** Shows what the typed commands guarantee, or what is wrong with them. */
   #understand() {
-    const said = byId("understood");
     const command = byId("command");
     command.rows = Math.min(8, command.value.split("\n").length);
-    let wrong;
-    let right = "";
+    let said = [];
+    let isWrong = false;
     try {
       const calls = this.#typed();
       // They run on another server in memory, so that nothing is taken.
       const scratch = new Session(this.#module, this.#session.nowUs, this.#settings());
-      for (const { words, text } of calls) {
-        const reply = scratch.make(words, text).reply;
-        if (reply instanceof ReplyError) {
-          wrong = (calls.length > 1 ? `${text}: ` : "") + reply.text;
-          break;
-        }
-      }
-      const [first] = scratch.calls;
-      if (wrong === undefined && first.about.takes && Array.isArray(first.reply)) {
-        const [limited, limit, remaining] = first.reply;
-        right = `On a new key: ${limited === 0 ? "allowed" : "denied"}, ${remaining} of ${limit} remain.`;
-        if (calls.length > 1)
-          right = `${calls.length} calls. ${right.replace("On a new key", "The first, on a new key")}`;
+      const wrong = calls.map((call) => scratch.make(call)).find(({ verdict }) => verdict === "error");
+      isWrong = wrong !== undefined;
+      if (isWrong) {
+        const syntax = SYNTAX.get(wrong.about.command) ?? `The commands are ${[...SYNTAX.keys()].join(", ")}.`;
+        said = [calls.length > 1 ? `${wrong.text}: ` : "", wrong.reply.text, element("code", {}, syntax)];
+      } else if (calls.length === 1) {
+        said = [calls[0].about.limits.map(meaning).join(" ")];
       }
     } catch (error) {
-      wrong = error.message;
+      isWrong = true;
+      said = [error.message];
     }
-    said.textContent = wrong ?? right;
-    said.classList.toggle("wrong", wrong !== undefined);
-    command.setAttribute("aria-invalid", String(wrong !== undefined));
+    byId("understood").replaceChildren(...said);
+    byId("understood").classList.toggle("wrong", isWrong);
+    command.setAttribute("aria-invalid", String(isWrong));
   }
 
   // -- What is done
 
   #wire() {
     const on = (id, event, what) => byId(id).addEventListener(event, (happened) => this.#guarded(() => what(happened)));
+    const submit = (id, what) =>
+      on(id, "submit", (submitted) => {
+        submitted.preventDefault();
+        what();
+      });
+    submit("wish", () => this.#compare());
+    submit("calls", () => this.#replay());
     on("command", "input", () => this.#understand());
     on("command", "keydown", (key) => {
       if (key.key !== "Enter" || key.shiftKey || key.isComposing) return;
       key.preventDefault();
-      this.#call();
+      if (key.ctrlKey || key.metaKey) this.#call();
+      else this.#replay();
     });
-    on("calls", "submit", (submitted) => {
-      submitted.preventDefault();
-      this.#call();
+    on("watch", "click", () => this.#replay(true));
+    on("call", "click", () => this.#call());
+    on("forget", "click", () => {
+      this.#begin();
+      this.#say("There are no keys and no calls.");
     });
-    on("forget", "click", () => this.#startOver());
-    on("apply", "click", () => this.#startOver());
-    on("play", "click", () => this.#play(this.#playing === undefined));
-    on("step", "click", () => this.#step(byId("step-by").value));
-    for (const button of document.querySelectorAll("[data-step]")) {
-      button.addEventListener("click", () => this.#guarded(() => this.#step(button.dataset.step)));
-    }
-    on("at-once", "click", () => this.#replay(false));
-    on("slowly", "click", () => this.#replay(true));
-    on("times", "input", () => (byId("at-times").checked = true));
-    on("span", "change", () => this.#draw());
-    on("key", "change", () => {
-      this.#key = byId("key").value;
-      this.#why();
-    });
-    on("chart", "click", (clicked) => this.#chooseAt(clicked));
+    on("play", "click", () => this.#play(this.#turn === undefined));
+    on("step", "click", () => this.#step());
     on("examples", "change", () => {
       const example = EXAMPLES[Number(byId("examples").value)];
       if (example === undefined) return;
-      [, byId("command").value, byId("every").value, byId("count").value] = example;
-      document.querySelector("[name=plan][value=every]").checked = true;
-      this.#startOver();
+      const [, command, every, count] = example;
+      this.#fill({ command, together: 1, every, count, times: "", start: "" });
+      this.#replay();
     });
     byId("examples").append(...EXAMPLES.map(([name], value) => element("option", { value }, name)));
-    for (const id of ["command", "every", "count", "times"]) on(id, "change", () => this.#remember());
+    for (const id of ["start", "timezone", "policies"]) on(id, "change", () => this.#replay());
+    // An address that was pasted into this page.
+    window.addEventListener("hashchange", () => location.reload());
   }
 
   /** Runs an action, and shows its error on the page. */
@@ -687,15 +734,49 @@ class Page {
     said.classList.toggle("wrong", isWrong);
   }
 
+  #fill(values) {
+    for (const [id, value] of Object.entries(values)) byId(id).value = value;
+  }
+
+  /** Types the commands that come near to what is wanted, with calls at twice the rate. */
+  #compare() {
+    const numbers = ["limit", "burst"].map((id) => Number(byId(id).value));
+    if (!numbers.every((number) => Number.isInteger(number) && number >= 1 && number <= 5000)) {
+      throw new Error("Compare whole numbers from 1 to 5000.");
+    }
+    const [limit, burst] = numbers;
+    const period = byId("period").value;
+    const bucket = `${burst - 1} ${limit} ${period}`;
+    const window = `${limit} ${period}`;
+    const commands = [
+      `RL.THROTTLE bucket ${bucket}`,
+      `RL.WINDOW sliding ${window}`,
+      `RL.WINDOW calendar ${window} FIXED`,
+      `RL.WINDOW first ${window} FIXED FROM first`,
+    ];
+    if (burst < limit) commands.push(`RL.ALL 2 {both}:burst {both}:limit THROTTLE ${bucket} WINDOW ${window}`);
+    this.#fill({ command: commands.join("\n") });
+    // The calls of a log stay.
+    if (byId("times").value.trim() !== "") return this.#replay();
+    const periodUs = duration(period);
+    const every = typed(Math.round((periodUs * burst) / limit / 2));
+    // In the middle of a calendar window, so that two of them meet.
+    const start = new Date(Date.UTC(2026, 0) + periodUs / 2e3).toISOString();
+    this.#fill({ together: burst, every, count: Math.max(4, Math.ceil((4 * limit) / burst)), start });
+    this.#replay();
+    this.#say("Each command gets the same calls, at twice the limit. They start in the middle of a calendar window.");
+  }
+
   #call() {
     this.#remember();
-    const made = this.#typed().map(({ words, text }) => this.#session.make(words, text));
-    this.#choose(made.at(-1), made);
+    const made = this.#typed().map((call) => this.#session.make(call));
+    this.#chosen = made.at(-1);
     this.#say(made.map((call) => sentence(call)).join(" "));
     this.#refresh();
   }
 
-  #step(by) {
+  #step() {
+    const by = byId("step-by").value;
     const us = duration(by);
     if (us === undefined) throw new Error(`A step is a time such as 200ms or 5s, not ${by || "nothing"}.`);
     this.#session.advance(this.#session.nowUs + us);
@@ -705,116 +786,99 @@ class Page {
   /** Returns the calls to replay. */
   #planned() {
     const { nowUs } = this.#session;
-    const typed = () => this.#typed();
-    if (byId("at-times").checked) {
-      return parseTimes(byId("times").value).flatMap(({ after, command }) =>
-        (command === undefined ? typed() : this.#typed(command)).map((call) => ({ ...call, at: nowUs + after })),
-      );
-    }
-    const every = duration(byId("every").value);
-    const count = Number(byId("count").value);
-    if (every === undefined) throw new Error("Calls come every so often: a time such as 200ms.");
-    if (!(Number.isInteger(count) && count >= 1 && count <= MAX_CALLS)) {
-      throw new Error(`The number of calls is from 1 to ${MAX_CALLS}.`);
-    }
-    const calls = typed();
-    return Array.from({ length: count }, (_, at) => calls.map((call) => ({ ...call, at: nowUs + at * every }))).flat();
-  }
-
-  #replay(isSlow) {
-    this.#remember();
-    const session = this.#session;
-    const planned = this.#planned();
-    const before = session.calls.length;
-    session.plan(planned);
-    if (isSlow) {
-      this.#stopAtUs = session.endUs();
-      this.#say(`${planned.length} calls are planned.`);
-      this.#play(true);
-    } else {
-      session.advance(session.endUs());
-      // Also waits for the calls in line, up to an hour.
-      for (let turns = 0; session.waiting.size > 0 && turns < MAX_CALLS; turns += 1) {
-        const dueUs = session.engine.nextUs();
-        if (dueUs > session.nowUs + UNITS.h) break;
-        session.advance(dueUs);
+    const typed = this.#typed();
+    let moments = parseTimes(byId("times").value);
+    if (moments.length === 0) {
+      const every = duration(byId("every").value);
+      if (every === undefined) throw new Error("Calls come every so often: a time such as 200ms.");
+      const [together, count] = ["together", "count"].map((id) => Number(byId(id).value));
+      if (![together, count].every((number) => Number.isInteger(number) && number >= 1 && number <= MAX_CALLS)) {
+        throw new Error(`The number of calls is from 1 to ${MAX_CALLS}.`);
       }
-      const made = session.calls.slice(before);
-      this.#choose(made.at(-1), made);
-      this.#say(counted(made));
+      const length = Math.min(together * count, MAX_CALLS + 1);
+      moments = Array.from({ length }, (_, at) => ({ after: Math.floor(at / together) * every }));
     }
-    this.#refresh();
+    if (moments.length * typed.length > MAX_CALLS) {
+      throw new Error(`More than ${MAX_CALLS} calls are too many for this page.`);
+    }
+    return moments.flatMap(({ after, command }) =>
+      (command === undefined ? typed : this.#typed(command)).map((call) => ({ ...call, at: nowUs + after })),
+    );
   }
 
-  #play(isOn) {
-    byId("play").textContent = isOn ? "Pause" : "Play";
-    if (this.#playing !== undefined) cancelAnimationFrame(this.#playing);
-    this.#playing = undefined;
-    if (!isOn) {
-      this.#stopAtUs = Infinity;
-      return;
+  /** Makes all calls from the start, at once or as the clock plays. */
+  #replay(isWatched = false) {
+    this.#begin();
+    const session = this.#session;
+    session.plan(this.#planned());
+    if (isWatched) {
+      this.#say(`${session.planned.length} calls are planned.`);
+      this.#play(true, true);
+    } else {
+      session.run();
+      this.#chosen = session.calls.at(-1);
+      const wrong = session.calls.find(({ verdict }) => verdict === "error");
+      this.#say(wrong?.reply.text ?? counted(session.calls), wrong !== undefined);
     }
-    const first = this.#session.calls.length;
+  }
+
+  /** Lets the clock run, or stops it. If the calls are watched, it stops after the last one. */
+  #play(isOn, isWatched = false) {
+    byId("play").textContent = isOn ? "Pause" : "Play";
+    this.#turn = undefined;
+    this.#refresh();
+    if (!isOn) return;
+    // Without motion the page still has to show what happens.
+    const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const later = isCalm ? (turn) => setTimeout(() => turn(performance.now()), 500) : requestAnimationFrame;
     let last = performance.now();
     const turn = (time) => {
+      if (this.#turn !== turn) return;
       const session = this.#session;
       // A page that was hidden continues where it was.
-      const passedUs = Math.min(Math.max(0, time - last), 250) * 1000 * Number(byId("speed").value);
+      const passedUs = Math.min(Math.max(0, time - last), 600) * 1000 * Number(byId("speed").value);
       last = time;
       const before = session.calls.length;
       session.advance(session.nowUs + Math.round(passedUs));
-      if (session.calls.length > before) this.#choose(session.calls.at(-1), session.calls.slice(first));
-      if (session.nowUs >= this.#stopAtUs && session.waiting.size === 0) {
+      if (session.calls.length > before) this.#chosen = session.calls.at(-1);
+      if (isWatched && session.planned.length === 0 && session.waiting.size === 0) {
         this.#say(counted(session.calls));
         this.#play(false);
       } else {
-        this.#playing = requestAnimationFrame(turn);
+        later(turn);
       }
       this.#refresh();
     };
-    this.#playing = requestAnimationFrame(turn);
+    this.#turn = turn;
+    later(turn);
   }
 
   /** Starts a new server with the typed settings. */
   #begin() {
+    this.#play(false);
+    this.#remember();
+    byId("settings-wrong").textContent = "";
     try {
       this.#session = new Session(this.#module, this.#startUs(), this.#settings());
-      byId("settings-wrong").textContent = "";
     } catch (error) {
       byId("settings-wrong").textContent = error.message;
       throw error;
     }
-  }
-
-  #startOver() {
-    this.#play(false);
-    this.#begin();
     this.#chosen = undefined;
-    this.#key = undefined;
     this.#logged = 0;
     byId("log").tBodies[0].replaceChildren();
-    this.#say("There are no keys and no calls.");
     this.#understand();
-    this.#remember();
-    this.#refresh();
-  }
-
-  /** Shows the reply to a call, and explains its key, unless one of `calls` is about the key that is explained already. */
-  #choose(call, calls = [call]) {
-    this.#chosen = call;
-    const keys = call?.about.keys.filter((key) => this.#session.lanes.has(key)) ?? [];
-    if (keys.length > 0 && !calls.some(({ about }) => about.keys.includes(this.#key))) this.#key = keys[0];
   }
 
   /** Stores what is typed in the address. */
   #remember() {
     const kept = new URLSearchParams();
-    for (const id of ["command", "every", "count", "times", "timezone", "policies"]) {
+    for (const id of KEPT) {
       const { value, defaultValue } = byId(id);
       if (value !== defaultValue) kept.set(id, value);
     }
-    if (byId("at-times").checked) kept.set("plan", "times");
-    history.replaceState(null, "", kept.size > 0 ? `#${kept}` : location.pathname + location.search);
+    const hash = kept.size > 0 ? `#${kept}` : "";
+    if (location.hash !== hash) history.replaceState(null, "", hash || location.pathname);
   }
 
   // -- What is shown
@@ -825,13 +889,17 @@ class Page {
     requestAnimationFrame(() => {
       this.#isDrawing = false;
       const { nowUs, startUs } = this.#session;
-      byId("now").textContent = shown(nowUs - startUs);
-      byId("wall").textContent = `${new Date(nowUs / 1000).toISOString().replace("T", " ").replace("Z", "")} UTC`;
+      const wall = new Date(nowUs / 1000).toISOString().replace("T", " ").replace("Z", "");
+      byId("clock").replaceChildren(
+        this.#turn ? "The clock runs: " : "The clock is stopped at ",
+        element("b", {}, shown(nowUs - startUs)),
+        ` (${wall} UTC).`,
+        this.#turn ? "" : " Calls are made at this moment until you step or play it.",
+      );
       this.#draw();
       this.#log();
       this.#reply();
-      this.#keys();
-      this.#why();
+      this.#holds();
     });
   }
 
@@ -852,19 +920,18 @@ class Page {
   #line(call) {
     const choose = element("button", { type: "button", title: "Show this reply" }, String(call.number));
     choose.addEventListener("click", () => {
-      this.#choose(call);
+      this.#chosen = call;
       this.#refresh();
     });
     const isWaiting = call.verdict === "waiting";
-    const parts = isWaiting ? [] : elementsOf(call).map(([name, value]) => `${name} ${value ?? "nil"}`);
     const row = element(
       "tr",
       {},
       cell("", choose),
       cell("number", shown(call.at - this.#session.startUs)),
-      cell("words", call.text),
       cell("", element("span", { className: `verdict ${classOf(call)}` }, verdictOf(call))),
-      cell("", parts.join(", ")),
+      cell("mono", isWaiting ? "" : replyText(call.reply)),
+      cell("words", call.text),
     );
     row.dataset.call = call.number;
     if (isWaiting) row.className = "waits";
@@ -874,320 +941,170 @@ class Page {
   #reply() {
     const call = this.#chosen;
     if (call === undefined || call.verdict === "waiting") {
-      const text = call === undefined ? "The elements of the reply to the chosen call." : "The call waits in line.";
-      byId("reply").replaceChildren(element("p", { className: "empty" }, text));
+      byId("reply").replaceChildren(empty(call ? "The call waits in line." : "No call is chosen."));
       return;
     }
     const caption = element("span", {}, `Call ${call.number}: `, element("code", {}, call.text));
     byId("reply").replaceChildren(table(caption, elementsOf(call)));
   }
 
-  /** Lists the keys that were called. */
-  #keys() {
-    const select = byId("key");
-    const keys = [...this.#session.lanes.keys()];
-    const shownKeys = [...select.options].map((option) => option.value);
-    if (keys.join("\n") !== shownKeys.join("\n"))
-      select.replaceChildren(...keys.map((key) => element("option", { value: key }, key)));
-    select.value = this.#key ?? "";
-    select.disabled = keys.length === 0;
-  }
-
-  #why() {
-    const key = byId("key").value;
-    const lane = this.#session.lanes.get(key);
-    if (lane === undefined) {
-      byId("why").replaceChildren(element("p", { className: "empty" }, "What the key holds now, from RL.INFO."));
-      return;
-    }
-    const { engine, nowUs } = this.#session;
-    const children = [];
-    const look = lane.look && engine.call(lane.look, nowUs);
-    if (Array.isArray(look)) {
-      const [limited, limit, remaining, retry] = look;
-      const wait = retry < 0 ? "never, as it exceeds the limit" : `in ${shown(retry * 1000)}`;
-      const would = limited === 0 ? `admitted: ${remaining} of ${limit} remain` : `denied, and admitted ${wait}`;
-      children.push(element("p", {}, `A call of one would be ${would}.`));
-    }
-    const info = engine.call(["RL.INFO", key], nowUs);
-    if (info instanceof ReplyError || info.length === 0) {
-      children.push(element("p", { className: "empty" }, info.text ?? "The key does not exist."));
-    } else {
-      const caption = element("code", {}, `RL.INFO ${key}`);
-      children.push(table(caption, infoRows(info)));
-    }
-    const held = engine.call(["RL.HELD", key], nowUs);
-    if (Array.isArray(held) && held.length > 0)
-      children.push(element("h3", {}, "Reservations"), this.#heldTable(key, held));
-    // Writes only what has changed, so that a button stays while it is pressed.
-    const made = element("div", {}, ...children);
-    if (byId("why").firstElementChild?.isEqualNode(made)) return;
-    const focus = byId("why").contains(document.activeElement)
-      ? document.activeElement.getAttribute("aria-label")
-      : null;
-    byId("why").replaceChildren(made);
-    if (focus !== null)
-      [...made.querySelectorAll("button")].find((button) => button.getAttribute("aria-label") === focus)?.focus();
-  }
-
-  #heldTable(key, held) {
-    const settle = (command, id) => {
-      const label = command === "RL.APPLY" ? "Apply" : "Release";
-      const button = element("button", { type: "button", "aria-label": `${command} ${id}` }, label);
-      button.addEventListener("click", () => {
-        this.#choose(this.#session.make([command, key, id], `${command} ${key} ${id}`));
-        this.#refresh();
-      });
-      return button;
-    };
-    const rows = held.map(([id, quantity, leftMs]) => {
-      const buttons = cell("", settle("RL.APPLY", id), " ", settle("RL.RELEASE", id));
-      const left = cell("number", shown(leftMs * 1000));
-      return element("tr", {}, cell("mono", id), cell("number", String(quantity)), left, buttons);
+  #holds() {
+    const { engine, lanes, nowUs } = this.#session;
+    const keys = this.#chosen?.about.keys.filter((key) => lanes.has(key)) ?? [];
+    const tables = keys.map((key) => {
+      const look = engine.call(lanes.get(key).look, nowUs);
+      const info = engine.call(["RL.INFO", key], nowUs);
+      const caption = element("span", {}, element("code", {}, `RL.INFO ${key}`), ` ${nextCall(look)}`);
+      return table(caption, Array.isArray(info) ? infoRows(info) : []);
     });
-    const head = ["id", "quantity", "lease left", "settle"].map((name) => element("th", { scope: "col" }, name));
-    return element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
+    byId("holds").replaceChildren(...(tables.length > 0 ? tables : [empty("No key is chosen.")]));
   }
 
   // -- The time line
 
-  #view() {
-    const { startUs, nowUs, planned, calls } = this.#session;
-    const lastUs = calls.slice(-200).reduce((latest, call) => Math.max(latest, call.endsAt), nowUs);
-    const untilUs = Math.max(lastUs, planned.at(-1)?.at ?? 0);
-    const span = duration(byId("span").value);
-    if (span === undefined)
-      return [startUs, Math.max(untilUs, startUs + 1e6) + Math.max(untilUs - startUs, 1e6) * 0.02];
-    const end = Math.max(nowUs, startUs + span);
-    return [end - span, end];
-  }
-
   #draw() {
-    const chart = byId("chart");
-    const session = this.#session;
-    const width = Math.max(320, chart.clientWidth || 900);
-    const [LEFT, RIGHT, HEAD, ROOM, MARKS, GAP] = [10, 12, 22, 40, 34, 14];
-    const laneHeight = HEAD + ROOM + MARKS + GAP;
-    const lanes = [...session.lanes.values()];
-    const bottom = 6 + Math.max(1, lanes.length) * laneHeight;
-    const height = bottom + 26;
-    chart.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    chart.setAttribute("height", height);
-    const [fromUs, toUs] = this.#view();
-    const x = (us) => LEFT + ((us - fromUs) / (toUs - fromUs)) * (width - LEFT - RIGHT);
-    this.#scale = { fromUs, toUs, left: LEFT, width: width - LEFT - RIGHT, laneHeight, lanes };
-    const bands = lanes.map((_, at) => [6 + at * laneHeight + HEAD, 6 + at * laneHeight + HEAD + ROOM + MARKS]);
-    const upright = (us) => bands.map(([top, base]) => `M${x(us).toFixed(1)} ${top}V${base}`).join("");
-    const parts = [this.#axis(fromUs, toUs, x, bottom, width, upright)];
-    for (const [at, lane] of lanes.entries()) {
-      parts.push(this.#lane(lane, x, 6 + at * laneHeight, { LEFT, RIGHT, HEAD, ROOM, MARKS, width, fromUs, toUs }));
+    const { lanes, startUs, nowUs, planned, calls } = this.#session;
+    const lastUs = calls.slice(-200).reduce((latest, call) => Math.max(latest, call.endsAt), planned[0]?.at ?? nowUs);
+    const lengthUs = Math.max(lastUs - startUs, nowUs - startUs, 1e6) * 1.02;
+    const width = Math.max(120, byId("lanes").clientWidth);
+    const x = (us) => MARGIN + ((us - startUs) / lengthUs) * (width - 2 * MARGIN);
+    const step = TICKS.find((each) => lengthUs / each <= width / 90) ?? TICKS.at(-1);
+    const ticks = [];
+    for (let us = 0; us <= lengthUs; us += step) ticks.push([x(startUs + us), shown(us)]);
+    const view = { width, x, ticks };
+    byId("lanes").replaceChildren(...[...lanes.values()].map((lane) => this.#lane(lane, view)));
+    if (lanes.size === 0)
+      byId("lanes").append(element("li", { className: "empty" }, "No calls yet: replay some, or make one."));
+    for (const one of document.querySelectorAll("[data-for]")) {
+      one.hidden = byId("lanes").querySelector(`.${one.dataset.for}`) === null;
     }
-    if (lanes.length === 0) {
-      parts.push(
-        drawn("text", { x: width / 2, y: laneHeight / 2, "text-anchor": "middle", class: "soft" }, "No calls yet"),
-      );
-    }
-    parts.push(drawn("path", { class: "nowline", d: upright(session.nowUs) }));
-    const summary = lanes.length === 0 ? "No calls yet: make one, or replay some." : counted(session.calls);
-    const title = drawn("title", { id: "chart-title" }, `Time line of calls. ${summary}`);
-    chart.replaceChildren(title, ...parts);
-    byId("summary").textContent = summary;
   }
 
-  #scale;
-
-  #axis(fromUs, toUs, x, bottom, width, upright) {
-    const group = drawn("g", {});
-    const { startUs } = this.#session;
-    const steps = [
-      1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7, 1.5e7, 3e7, 6e7, 1.2e8, 3e8, 6e8, 1.8e9, 3.6e9,
-      7.2e9, 2.16e10, 4.32e10, 8.64e10, 1.728e11, 6.048e11, 2.592e12, 3.1536e13, 3.1536e14,
-    ];
-    const step = steps.find((each) => (toUs - fromUs) / each <= width / 90) ?? steps.at(-1);
-    let ticks = "";
-    for (let us = Math.ceil((fromUs - startUs) / step) * step; startUs + us <= toUs; us += step) {
-      const at = x(startUs + us).toFixed(1);
-      ticks += upright(startUs + us);
-      group.append(
-        drawn(
-          "text",
-          { x: at, y: bottom + 18, "text-anchor": us === 0 ? "start" : "middle", class: "soft" },
-          shown(us),
-        ),
-      );
-    }
-    group.prepend(drawn("path", { class: "grid", d: ticks }));
-    return group;
-  }
-
-  #lane(lane, x, top, { LEFT, RIGHT, HEAD, ROOM, MARKS, width, fromUs, toUs }) {
-    const group = drawn("g", {});
-    const said = width > 700 ? numbers(lane.calls.map(({ call }) => call)) : "";
-    const others = lane.commands.size > 1 ? ` and ${lane.commands.size - 1} more` : "";
-    // The widths of a letter, roughly.
-    const room = Math.floor((width - 60 - 8 * lane.key.length - 7 * said.length) / 7.8);
-    const command = [...lane.commands].at(-1) + others;
-    const label = drawn("text", { x: LEFT, y: top + 14 });
-    label.append(
-      drawn("tspan", { "font-weight": "600" }, lane.key),
-      drawn(
-        "tspan",
-        { class: "soft", dx: "12", "font-family": "var(--mono)" },
-        command.length > room ? `${command.slice(0, Math.max(0, room - 2))} ...` : command,
-      ),
+  #lane(lane, view) {
+    const { call, at } = lane.calls.at(-1);
+    const others = new Set(lane.calls.map((each) => each.call.text)).size - 1;
+    const name = element("code", {}, call.text);
+    const head = [call.about.isAll ? element("b", {}, `${lane.key} `) : "", name];
+    if (others > 0) head.push(` and ${others} more`);
+    const list = figures(lane).map(([number, text]) => element("li", {}, element("b", {}, String(number)), ` ${text}`));
+    const says = element("p", { className: "hint" }, meaning(call.about.limits[at]));
+    return element(
+      "li",
+      {},
+      element("div", {}, ...head, says),
+      element("ul", { className: "figures" }, ...list),
+      this.#picture(lane, view),
     );
-    group.append(label);
-    const ground = top + HEAD + ROOM;
+  }
+
+  #picture(lane, { width, x, ticks }) {
+    const session = this.#session;
+    const right = width - MARGIN;
+    const picture = drawn("svg", {
+      viewBox: `0 0 ${width} ${AXIS + 4}`,
+      height: AXIS + 4,
+      role: "img",
+      "aria-label": `When calls on ${lane.key} are admitted`,
+    });
+    picture.addEventListener("click", ({ clientX }) => {
+      const at = clientX - picture.getBoundingClientRect().left;
+      const distance = ({ call }) => Math.abs(x(call.endsAt) - at);
+      const nearest = lane.calls.reduce((best, each) => (distance(each) < distance(best) ? each : best));
+      this.#chosen = nearest.call;
+      this.#refresh();
+    });
+    const path = (name, d) => picture.append(drawn("path", { class: name, d }));
+    const write = (at, y, text, anchor = "middle") =>
+      picture.append(drawn("text", { x: at.toFixed(1), y, "text-anchor": anchor }, text));
+
+    path("grid", ticks.map(([at]) => `M${at.toFixed(1)} 0V${LABEL}`).join(""));
+    for (const [at, text] of ticks) {
+      write(at, AXIS, text, at < 30 ? "start" : at > right - 30 ? "end" : "middle");
+    }
+
     const limit = lane.samples.reduce((most, [, , each]) => Math.max(most, each), 1);
-    const y = (remaining) => (ground - (remaining / limit) * (ROOM - 4)).toFixed(1);
-    const visible = lane.samples.filter(([at], index) => at <= toUs && (lane.samples[index + 1]?.[0] ?? at) >= fromUs);
-    if (visible.length > 1) {
-      const clamp = (at) => Math.min(Math.max(x(at), LEFT), width - RIGHT).toFixed(1);
-      let line = `M${clamp(visible[0][0])} ${y(visible[0][1])}`;
-      for (const [at, remaining] of visible.slice(1)) line += `H${clamp(at)}V${y(remaining)}`;
-      group.append(
-        drawn("path", { class: "room", d: `${line}V${ground}H${clamp(visible[0][0])}Z` }),
-        drawn("path", { class: "remains", d: line }),
-      );
+    const y = (remaining) => (GROUND - (remaining / limit) * GROUND).toFixed(1);
+    if (lane.samples.length > 0) {
+      const [[from]] = lane.samples;
+      const line = lane.samples.map(([at, remaining]) => `H${x(at).toFixed(1)}V${y(remaining)}`).join("");
+      path("room", `M${x(from)} ${GROUND}${line}V${GROUND}Z`);
+      path("remains", `M${x(from)} ${y(lane.samples[0][1])}${line}`);
     }
-    group.append(drawn("text", { x: width - RIGHT, y: top + 14, "text-anchor": "end", class: "soft" }, said));
-    const base = ground + MARKS;
-    const paths = { planned: "", admitted: "", dot: "", waited: "", ring: "", hole: "", late: "", denied: "" };
-    const cross = (at, height) => `M${(at - 3.2).toFixed(1)} ${height - 3.2}l6.4 6.4m0 -6.4l-6.4 6.4`;
+    path("base", `M${MARGIN} ${BASE}H${right}`);
+
+    path("nowline", `M${x(session.nowUs).toFixed(1)} 0V${LABEL}`);
+
+    // Calls at the same moment are one mark with a number.
+    const marks = new Map();
+    const mark = (kind, from, to) => {
+      const place = `${kind} ${x(from).toFixed(1)} ${x(to).toFixed(1)}`;
+      marks.set(place, (marks.get(place) ?? 0) + 1);
+    };
     for (const { call, at } of lane.calls) {
-      if (call.endsAt < fromUs || call.at > toUs || call.verdict === "error") continue;
-      const [from, to] = [x(call.at).toFixed(1), x(call.endsAt)];
-      const waits = hasWaited(call);
-      if (call.verdict === "waiting") {
-        paths.planned += `M${from} ${base}L${x(this.#session.nowUs).toFixed(1)} ${base - 12}`;
-      } else if (call.verdict === "admitted" && waits) {
-        paths.waited += `M${from} ${base}L${to.toFixed(1)} ${base - 22}`;
-        paths.ring += `M${to.toFixed(1)} ${base - 22}h0`;
-      } else if (call.verdict === "admitted") {
-        paths.admitted += `M${from} ${base}V${base - 22}`;
-        paths.dot += `M${from} ${base - 22}h0`;
-      } else {
-        if (waits) paths.late += `M${from} ${base}L${to.toFixed(1)} ${base - 10}`;
-        // In a call with several limits, those that allow it alone are not the reason.
-        const answer = call.about.command === "RL.ALL" ? call.reply[6][at] : call.reply;
-        if (answer[0] !== 0) paths.denied += cross(to, base - 10);
-        else paths.planned += `M${from} ${base}v-8`;
-      }
-      if (call === this.#chosen)
-        group.append(
-          drawn("circle", { class: "chosen", cx: to, cy: base - (call.verdict === "admitted" ? 22 : 10), r: 7.5 }),
-        );
+      const verdict = verdictAt(call, at);
+      mark(hasWaited(call) ? `${verdict}-late` : verdict, call.at, verdict === "waiting" ? session.nowUs : call.endsAt);
     }
-    paths.hole = paths.ring;
-    for (const { at, words } of this.#session.planned) {
-      if (at <= toUs && aboutCall(words).keys.includes(lane.key)) paths.planned += `M${x(at).toFixed(1)} ${base}v-5`;
+    for (const { at, about } of session.planned) if (about.keys.includes(lane.key)) mark("planned", at, at);
+    const paths = {};
+    const numbered = {};
+    for (const [place, count] of marks) {
+      const [kind, from, to] = place.split(" ");
+      for (const [name, d] of SHAPES[kind](from, to)) paths[name] = (paths[name] ?? "") + d;
+      const height = kind.startsWith("admitted") ? DOT - 7 : kind.startsWith("denied") ? LABEL : undefined;
+      // Only where there is room for it.
+      if (count === 1 || height === undefined || Number(to) - (numbered[height] ?? -99) < 8 * String(count).length)
+        continue;
+      numbered[height] = Number(to);
+      write(Number(to), height, String(count));
     }
-    group.append(drawn("path", { class: "base", d: `M${LEFT} ${base}H${width - RIGHT}` }));
-    for (const [name, d] of Object.entries(paths)) if (d !== "") group.append(drawn("path", { class: name, d }));
-    return group;
-  }
-
-  /** Chooses the call that is nearest to a click. */
-  #chooseAt(clicked) {
-    const { left, top } = byId("chart").getBoundingClientRect();
-    const { fromUs, toUs, width, laneHeight, lanes, left: margin } = this.#scale;
-    const lane = lanes[Math.floor((clicked.clientY - top - 6) / laneHeight)];
-    const us = fromUs + ((clicked.clientX - left - margin) / width) * (toUs - fromUs);
-    let nearest;
-    for (const { call } of lane?.calls ?? []) {
-      if (nearest === undefined || Math.abs(call.endsAt - us) < Math.abs(nearest.endsAt - us)) nearest = call;
+    for (const [name, d] of Object.entries(paths)) path(name, d);
+    const chosen = lane.calls.find(({ call }) => call === this.#chosen);
+    if (chosen !== undefined) {
+      const cy = { admitted: DOT, denied: CROSS }[verdictAt(chosen.call, chosen.at)] ?? BASE - 8;
+      picture.append(drawn("circle", { class: "chosen", cx: x(chosen.call.endsAt), cy, r: 7.5 }));
     }
-    if (nearest === undefined) return;
-    this.#chosen = nearest;
-    this.#key = lane.key;
-    this.#refresh();
+    return picture;
   }
 }
 
-// ---- In words ----
+/** Pixels from the edge of a picture to its first moment. */
+const MARGIN = 8;
+/** From the top of a picture down: the area of what remains, admitted calls, the base line, denied calls, their number, times. */
+const [GROUND, DOT, BASE, CROSS, LABEL, AXIS] = [30, 50, 70, 81, 98, 114];
 
-const hasWaited = ({ at, endsAt }) => endsAt > at;
+/** How a call is drawn: for each verdict, classes and paths between the call and its end. */
+const SHAPES = {
+  planned: (from) => [["planned", `M${from} ${BASE}v-5`]],
+  waiting: (from, to) => [["planned", `M${from} ${BASE}L${to} ${BASE - 12}`]],
+  other: (from) => [["planned", `M${from} ${BASE}v-8`]],
+  admitted: (from) => [
+    ["admitted", `M${from} ${BASE}V${DOT}`],
+    ["dot", `M${from} ${DOT}h0`],
+  ],
+  "admitted-late": (from, to) => [
+    ["waited", `M${from} ${BASE}L${to} ${DOT}`],
+    ["ring", `M${to} ${DOT}h0`],
+    ["hole", `M${to} ${DOT}h0`],
+  ],
+  denied: (from) => [["denied", `M${Number(from) - 3.2} ${CROSS - 3.2}l6.4 6.4m0-6.4l-6.4 6.4`]],
+  "denied-late": (from, to) => [["late", `M${from} ${BASE}L${to} ${CROSS}`], ...SHAPES.denied(to)],
+};
+SHAPES["other-late"] = SHAPES.other;
 
-function classOf(call) {
-  if (call.verdict === "admitted") return hasWaited(call) ? "is-waited" : "is-admitted";
-  if (call.verdict.includes("denied")) return "is-denied";
-  return call.verdict === "error" ? "is-error" : "";
-}
-
-function verdictOf(call) {
-  const { verdict, at, endsAt } = call;
-  if (verdict === "waiting") return "waits ...";
-  const isTake = verdict === "admitted" || verdict === "denied";
-  return isTake && hasWaited(call) ? `${verdict} after ${shown(endsAt - at)}` : verdict;
-}
-
-/** Describes the outcome of a call in a sentence. */
-function sentence(call) {
-  const { about, reply } = call;
-  if (reply instanceof ReplyError) return reply.text;
-  if (call.verdict === "waiting") return "It waits in line. Advance the clock.";
-  if (!about.takes) return "Answered.";
-  if (call.verdict === "admitted")
-    return `Admitted${hasWaited(call) ? `, to go on in ${shown(call.endsAt - call.at)}` : ""}; ${reply[2]} of ${reply[1]} remain.`;
-  return reply[3] < 0
-    ? "Denied: it can never be allowed."
-    : `Denied; allowed in ${shown(reply[3] * (about.inMs ? 1e3 : 1e6))}.`;
-}
-
-/** Returns the largest number of times within a span. The times are sorted. */
-function mostWithin(times, span) {
-  let most = 0;
-  for (let first = 0, last = 0; last < times.length; last += 1) {
-    while (times[last] - times[first] >= span) first += 1;
-    most = Math.max(most, last - first + 1);
-  }
-  return most;
-}
-
-/** Describes the outcomes of calls, with their number. */
-function counted(calls) {
-  const takes = calls.filter(({ about, verdict }) => about.takes && verdict !== "error").length;
-  return `${takes} ${takes === 1 ? "call" : "calls"}: ${numbers(calls)}.`;
-}
-
-/** Counts the outcomes of calls. */
-function numbers(calls) {
-  const takes = calls.filter(({ about, verdict }) => about.takes && verdict !== "error");
-  const countOf = (verdict) => takes.filter((call) => call.verdict === verdict).length;
-  const admitted = takes.filter(({ verdict }) => verdict === "admitted");
-  const later = admitted.filter(hasWaited).length;
-  const parts = [
-    `${admitted.length} admitted${later > 0 ? ` (${later} after a wait)` : ""}`,
-    `${countOf("denied")} denied`,
-  ];
-  if (countOf("waiting") > 0) parts.push(`${countOf("waiting")} waiting`);
-  const failed = calls.filter(({ verdict }) => verdict === "error").length;
-  if (failed > 0) parts.push(`${failed} errors`);
-  const periods = new Set(takes.map(({ about }) => about.period));
-  const texts = new Set(takes.map(({ text }) => text));
-  const [period] = periods;
-  let most = "";
-  if (periods.size === 1 && texts.size === 1 && period > 0) {
-    const times = admitted.map(({ endsAt }) => endsAt).sort((one, other) => one - other);
-    most = `; at most ${mostWithin(times, period)} went ahead in any ${shown(period)}`;
-  }
-  return parts.join(", ") + most;
-}
+/** The distances between times below the time line, in microseconds. */
+const TICKS = [
+  1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7, 1.5e7, 3e7, 6e7, 1.2e8, 3e8, 6e8, 1.8e9, 3.6e9,
+  7.2e9, 2.16e10, 4.32e10, 8.64e10, 1.728e11, 6.048e11, 2.592e12, 3.1536e13, 3.1536e14,
+];
 
 // ---- Begin ----
 
-function recall() {
-  const kept = new URLSearchParams(location.hash.slice(1));
-  for (const id of ["command", "every", "count", "times", "timezone", "policies", "start"]) {
-    if (kept.has(id)) byId(id).value = kept.get(id);
-  }
-  if (kept.get("plan") === "times") byId("at-times").checked = true;
-}
-
 async function begin() {
-  recall();
+  const kept = new URLSearchParams(location.hash.slice(1));
+  for (const id of KEPT) byId(id).value = kept.get(id) ?? byId(id).defaultValue;
+  byId("log-times").open = kept.has("times");
   try {
-    const module = await loadEngine();
+    const [module] = await Promise.all([loadEngine(), loadSyntax()]);
     new Page(module);
     document.documentElement.dataset.ready = "yes";
   } catch (error) {

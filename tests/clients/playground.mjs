@@ -5,8 +5,7 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
-import { createServer } from "node:net";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -48,14 +47,9 @@ async function serve(folder) {
 
 /** What make playground serves; the address that it prints, and how to end it. */
 async function makePlayground() {
-  const port = await new Promise((resolve) => {
-    const free = createServer().listen(0, "127.0.0.1", () => {
-      const { port } = free.address();
-      free.close(() => resolve(port));
-    });
-  });
-  const { found, end } = await serving(/^(http:\S+)\n[^]*Serving HTTP/m, "make", "playground", `PAGE_PORT=${port}`);
-  return { address: found[1], end };
+  const pattern = /^http:..127.0.0.1:0(\S+)\n[^]*port (\d+) /m;
+  const { found, end } = await serving(pattern, "make", "playground", "PAGE_PORT=0");
+  return { address: `http://127.0.0.1:${found[2]}${found[1]}`, end };
 }
 
 const profile = mkdtempSync(join(tmpdir(), "playground-"));
@@ -86,30 +80,53 @@ async function open(address) {
   return page;
 }
 
-const summary = (page, wanted) => page.locator("#summary", { hasText: wanted }).waitFor();
 const said = (page, wanted) => page.locator("#said", { hasText: wanted }).waitFor();
 /** Waits until what is known is drawn: the page draws once in each frame. */
 const drawn = (page) => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => done())));
-const verdicts = async (page) => {
+const texts = async (page, place) => {
   await drawn(page);
-  return (await page.locator("#log .verdict").allTextContents()).reverse();
+  return page.locator(place).allInnerTexts();
 };
-const text = async (page, place) => {
-  await drawn(page);
-  return page.locator(place).innerText();
+const verdicts = async (page) => (await texts(page, "#log .verdict")).reverse();
+const text = async (page, place) => (await texts(page, place)).join("\n");
+/** The figures of each limit, without their names. */
+const figures = async (page) => (await texts(page, ".figures")).map((list) => list.match(/^\d+$/gm).map(Number));
+
+/** Types commands over what is there. */
+const type = (page, ...commands) => page.locator("#command").fill(commands.join("\n"));
+const call = (page) => page.locator("#command").press("Control+Enter");
+const replay = (page) => page.locator("#command").press("Enter");
+const startOver = (page) => page.getByRole("button", { name: "Start over" }).click();
+const step = async (page, by) => {
+  await page.getByLabel("by", { exact: true }).fill(by);
+  await page.getByRole("button", { name: "Step" }).click();
 };
 
-/** Types a command over what is there. */
-const type = (page, command) => page.locator("#command").fill(command);
+/** What is outside of its card, or of the page. */
+const sticksOut = () => {
+  const outside = [];
+  for (const one of document.querySelectorAll("body, body *")) {
+    const scrolls = one.parentElement.closest(".scroll, .legend svg");
+    const within = (one.parentElement.closest("section, form") ?? document.documentElement).getBoundingClientRect();
+    const { left, right, width } = one.getBoundingClientRect();
+    const isOut = left < within.left - 0.5 || right > within.right + 0.5;
+    if (scrolls === null && width > 0 && isOut) outside.push(`${one.outerHTML.slice(0, 60)} ${left} to ${right}`);
+  }
+  return outside;
+};
 
 const tests = {
-  async "it is found from the root of the repository and from docs"(own) {
+  async "it opens with the first example, from the root of the repository and from docs"(own) {
     const server = await serve(repository);
     const page = await open(`${server.address}/docs/playground/`);
-    assert.match(await page.locator("#understood").textContent(), /allowed, 4 of 5 remain/);
+    for (const each of [own, page]) {
+      await said(each, "20 calls: 8 admitted, 12 denied.");
+      assert.deepEqual(await figures(each), [[8, 1, 5]]);
+      assert.match(await text(each, "#understood"), /^Up to 5 at once, and 1 in 1s in the long run\.$/);
+      assert.match(await text(each, "#clock"), /stopped at 3\.8 s .*Calls are made at this moment/);
+    }
     await page.close();
     server.end();
-    assert.match(await own.locator("#understood").textContent(), /allowed, 4 of 5 remain/);
   },
 
   async "its links lead to pages"(_, address) {
@@ -127,208 +144,235 @@ const tests = {
     await page.close();
   },
 
-  async "Enter makes calls, and the reply has its elements named"(page) {
-    await page.locator("#command").focus();
-    for (let call = 0; call < 6; call += 1) await page.keyboard.press("Enter");
-    await summary(page, "6 calls: 5 admitted, 1 denied; at most 5 went ahead in any 1 s.");
+  async "calls at one moment are one mark with their number, and the reply has its elements named"(page) {
+    await startOver(page);
+    for (let made = 0; made < 6; made += 1) await call(page);
     await said(page, "Denied; allowed in 1 s.");
     assert.deepEqual(await verdicts(page), [...Array(5).fill("admitted"), "denied"]);
-    const rows = await page.locator("#reply tbody tr").allInnerTexts();
+    assert.deepEqual(await figures(page), [[5, 5, 5]]);
+    assert.deepEqual((await page.locator("#lanes text").allTextContents()).slice(-1), ["5"]);
     assert.deepEqual(
-      rows.map((row) => row.split("\t").slice(0, 2).join(" ")),
+      (await texts(page, "#reply tbody tr")).map((row) => row.split("\t").slice(0, 2).join(" ")),
       ["limited 1", "limit 5", "remaining 0", "retry_after 1", "reset_after 5"],
     );
-    assert.match(await text(page, "#why"), /would be denied, and admitted in 1 s[^]*kind\s+bucket[^]*full_in\s+5000/);
-    // The clock stands still until it is stepped.
-    await page.getByRole("button", { name: "+1 s" }).click();
-    await page.getByRole("button", { name: "Call" }).click();
-    await summary(page, "7 calls: 6 admitted, 1 denied");
+    assert.match(
+      await text(page, "#holds"),
+      /RL\.INFO user:1 The next call is allowed in 1 s\.[^]*kind\s+bucket[^]*full_in\s+5000/,
+    );
+    assert.match(await text(page, "#clock"), /stopped at 0 s/);
+    await step(page, "1s");
+    await page.getByRole("button", { name: "Call once" }).click();
+    assert.deepEqual(await figures(page), [[6, 5, 5]]);
     // An earlier reply, by keyboard.
     await page.locator("#log").getByRole("button", { name: "1", exact: true }).press("Enter");
     await page.locator("#reply", { hasText: "Call 1:" }).waitFor();
     assert.match(await text(page, "#reply"), /remaining\s+4/);
   },
 
-  async "calls are replayed at once, and drawn"(page) {
+  async "a replay begins at the start, and is drawn"(page) {
     await type(page, "RL.WINDOW calls:1 5 3s");
-    await page.getByRole("button", { name: "Replay at once" }).click();
-    await summary(page, "20 calls: 10 admitted, 10 denied; at most 5 went ahead in any 3 s.");
-    assert.equal(await text(page, "#now"), "3.8 s");
-    const marks = (name) => page.locator(`#chart path.${name}`).getAttribute("d");
+    for (let turn = 0; turn < 2; turn += 1) {
+      await replay(page);
+      await said(page, "20 calls: 10 admitted, 10 denied.");
+      assert.deepEqual(await figures(page), [[10, 1, 5]]);
+      assert.match(await text(page, "#clock"), /stopped at 3\.8 s/);
+    }
+    const marks = (name) => page.locator(`#lanes path.${name}`).getAttribute("d");
     assert.equal((await marks("dot")).match(/M/g).length, 10);
     assert.equal((await marks("denied")).match(/M/g).length, 10);
-    assert.match(
-      await page.getByRole("img", { name: /Time line of calls. 20 calls: 10 admitted/ }).innerHTML(),
-      /calls:1/,
-    );
     // A click on the time line chooses a call.
-    const box = await page.locator("#chart").boundingBox();
-    await page.mouse.click(box.x + 12, box.y + 90);
+    const box = await page.getByRole("img", { name: "calls on calls:1" }).boundingBox();
+    await page.mouse.click(box.x + 12, box.y + 60);
     await page.locator("#reply", { hasText: "Call 1:" }).waitFor();
   },
 
+  async "the commands for a wish are compared on the same calls"(page) {
+    await page.getByLabel("and at once").fill("20");
+    await page.getByRole("button", { name: "Compare" }).click();
+    await said(page, "Each command gets the same calls, at twice the limit.");
+    const names = (await texts(page, "#lanes code")).map((name) => name.split(" ").slice(0, 2).join(" "));
+    assert.deepEqual(
+      names,
+      ["RL.THROTTLE bucket", "RL.WINDOW sliding", "RL.WINDOW calendar", "RL.WINDOW first"].concat(
+        Array(2).fill("RL.ALL 2"),
+      ),
+    );
+    // Of 400: how many were admitted, how many at once, and in any minute.
+    assert.deepEqual(await figures(page), [
+      [210, 20, 110],
+      [200, 20, 100],
+      [300, 20, 200],
+      [200, 20, 100],
+      ...Array(2).fill([200, 20, 100]),
+    ]);
+    assert.match(
+      await text(page, "#lanes"),
+      /RL\.WINDOW calendar 100 1min FIXED\s+At most 100 in each 1min of the calendar; twice that/,
+    );
+    await page.getByLabel("Allow").fill("5");
+    await page.getByLabel("calls a").selectOption("second");
+    await page.getByLabel("Allow").press("Enter");
+    assert.deepEqual(
+      (await figures(page)).map(([, once]) => once),
+      [20, 5, 5, 5],
+    );
+    await page.getByLabel("Allow").fill("many");
+    await page.getByRole("button", { name: "Compare" }).click();
+    await said(page, "Compare whole numbers from 1 to 5000.");
+  },
+
   async "calls of a list are made at its times, by their own commands"(page) {
+    await page.locator("#log-times summary").click();
     await type(page, "RL.WINDOW list:1 2 10");
     await page
       .locator("#times")
       .fill("0 500ms, 1s\n2026-11-22T12:00:00Z 2026-11-22T12:00:10.5Z\n12s RL.THROTTLE list:2 0 1 1s 2\n");
-    await page.getByRole("button", { name: "Replay at once" }).click();
-    await summary(page, "6 calls: 3 admitted, 3 denied");
-    const cells = await page.locator("#log tbody tr").allInnerTexts();
+    await replay(page);
+    await said(page, "6 calls: 3 admitted, 3 denied");
+    const cells = await texts(page, "#log tbody tr");
     assert.deepEqual(
-      cells.reverse().map((row) => row.split("\t").slice(1, 4).join(" ")),
+      cells.reverse().map((row) => row.split("\t").slice(1, 3).concat(row.split("\t")[4]).join(" ")),
       [
-        "0 s RL.WINDOW list:1 2 10 admitted",
-        "0 s RL.WINDOW list:1 2 10 admitted",
-        "0.5 s RL.WINDOW list:1 2 10 denied",
-        "1 s RL.WINDOW list:1 2 10 denied",
-        "10.5 s RL.WINDOW list:1 2 10 admitted",
-        "12 s RL.THROTTLE list:2 0 1 1s 2 denied",
+        "0 s admitted RL.WINDOW list:1 2 10",
+        "0 s admitted RL.WINDOW list:1 2 10",
+        "0.5 s denied RL.WINDOW list:1 2 10",
+        "1 s denied RL.WINDOW list:1 2 10",
+        "10.5 s admitted RL.WINDOW list:1 2 10",
+        "12 s denied RL.THROTTLE list:2 0 1 1s 2",
       ],
     );
+    // They are kept where commands are compared.
+    await page.getByRole("button", { name: "Compare" }).click();
+    await said(page, /^\d+ calls/);
+    assert.match(await text(page, ".figures >> nth=0"), /of 5 admitted/);
     await page.locator("#times").fill("soon");
-    await page.getByRole("button", { name: "Replay at once" }).click();
+    await replay(page);
     await said(page, "Line 1 does not begin with a time: soon");
   },
 
   async "calls wait in line, and book ahead"(page) {
+    await startOver(page);
     await type(page, "RL.THROTTLE mail 0 2 1s BLOCK 2s");
-    await page.locator("#command").press("Enter");
-    await page.locator("#command").press("Enter");
+    await call(page);
+    await call(page);
     await said(page, "It waits in line");
     assert.deepEqual(await verdicts(page), ["admitted", "waits ..."]);
-    assert.match(await text(page, "#why"), /waiting\s+1/);
-    await page.getByRole("button", { name: "+1 s" }).click();
+    assert.match(await text(page, "#holds"), /waiting\s+1/);
+    await step(page, "1");
     await page.locator("#log", { hasText: "admitted after 0.5 s" }).waitFor();
-    await type(page, "RL.THROTTLE crawl 0 2 1s AHEAD 2s");
+    await type(page, "RL.THROTTLE crawl 0 2 1s AHEAD 2s MS");
     for (const wanted of ["Admitted; 0 of 1 remain.", "Admitted, to go on in 0.5 s; 0 of 1 remain."]) {
-      await page.locator("#command").press("Enter");
+      await call(page);
       await said(page, wanted);
     }
-    assert.match(await text(page, "#reply"), /wait\s+1\s+s after which/);
+    assert.match(await text(page, "#reply"), /wait\s+500\s+ms after which/);
   },
 
-  async "the clock plays, at a speed"(page) {
-    await page.locator("#every").fill("1s");
-    await page.locator("#speed").selectOption("60");
-    await page.getByRole("button", { name: "Replay as the clock plays" }).click();
-    await said(page, "20 calls: 20 admitted, 0 denied");
-    await page.getByRole("button", { name: "Play", exact: true }).click();
-    await page.locator("#now", { hasText: /[1-9]:\d\d/ }).waitFor();
-    await page.getByRole("button", { name: "Pause" }).click();
-    const stopped = await text(page, "#now");
-    await page.waitForTimeout(200);
-    assert.equal(await text(page, "#now"), stopped);
+  async "the clock plays, at a speed, with and without motion"(page) {
+    for (const reducedMotion of ["no-preference", "reduce"]) {
+      await page.emulateMedia({ reducedMotion });
+      await page.locator("#every").fill("1s");
+      await page.locator("#speed").selectOption("60");
+      await page.getByRole("button", { name: "Watch" }).click();
+      await page.locator("#clock", { hasText: "The clock runs" }).waitFor();
+      await said(page, "20 calls: 20 admitted, 0 denied");
+      await page.getByRole("button", { name: "Play", exact: true }).click();
+      await page.locator("#clock", { hasText: /runs: [1-9]:\d\d/ }).waitFor();
+      await page.getByRole("button", { name: "Pause" }).click();
+      const stopped = await text(page, "#clock");
+      await page.waitForTimeout(200);
+      assert.equal(await text(page, "#clock"), stopped);
+    }
   },
 
   async "reservations are settled, and several limits are one call"(page) {
-    await type(page, "RL.ACQUIRE report 2 1min ID one");
-    await page.locator("#command").press("Enter");
-    await type(page, "RL.ACQUIRE report 2 1min ID two");
-    await page.locator("#command").press("Enter");
-    await page.getByRole("button", { name: "RL.APPLY one" }).click();
-    await page.getByRole("button", { name: "RL.RELEASE two" }).click();
-    await page.locator("#why", { hasText: "1 of 2 remain" }).waitFor();
-    assert.match(await text(page, "#why"), /events\s+1[^]*held\s+0/);
+    await startOver(page);
+    for (const id of ["one", "two"]) {
+      await type(page, `RL.ACQUIRE report 2 1min ID ${id}`);
+      await call(page);
+    }
+    await type(page, "RL.APPLY report one", "RL.RELEASE report two");
+    await call(page);
+    await page.locator("#holds", { hasText: "1 of 2 remain" }).waitFor();
+    assert.match(await text(page, "#holds"), /events\s+1[^]*held\s+0/);
     await type(page, "RL.ALL 2 {u}:plan {u}:credits WINDOW 1 1h ELSE THROTTLE 4 1 1min");
-    await page.locator("#command").press("Enter");
-    await page.locator("#command").press("Enter");
-    assert.match(
-      await text(page, "#reply"),
-      /clause\s+2[^]*answers 1\s+limited 1, limit 1[^]*answers 2\s+limited 0, limit 5/,
+    await call(page);
+    await call(page);
+    assert.match(await text(page, "#reply"), /clause\s+2[^]*answer 1\s+1 1 0 3600 3600[^]*answer 2\s+0 5 4 -1 60/);
+    // Of clauses that ELSE joins one takes.
+    assert.deepEqual(
+      (await figures(page)).slice(1).map(([admitted]) => admitted),
+      [1, 1],
     );
   },
 
-  async "Why explains the key of the last call, but stays with a key that was called too"(page) {
-    const key = () => page.locator("#key").inputValue();
-    const call = async (command) => {
-      await type(page, command);
-      await page.locator("#command").press("Enter");
-      await drawn(page);
-    };
-    await call("RL.WINDOW old 5 3s");
-    assert.equal(await key(), "old");
-    await call("RL.THROTTLE new 4 1 1s");
-    assert.equal(await key(), "new");
-    assert.match(await text(page, "#why"), /RL\.INFO new/);
-    await call("RL.WINDOW a 5 3s\nRL.WINDOW b 5 3s");
-    assert.equal(await key(), "b");
-    await page.locator("#key").selectOption("a");
-    await page.getByRole("button", { name: "Replay at once" }).click();
-    await said(page, "40 calls");
-    assert.equal(await key(), "a");
-    assert.match(await text(page, "#why"), /RL\.INFO a/);
-    // So does the key of a call that is chosen in the log.
-    await page.locator("#log").getByRole("button", { name: "1", exact: true }).click();
-    await drawn(page);
-    assert.equal(await key(), "old");
-    await type(page, "RL.WINDOW slow 5 3s");
-    await page.locator("#speed").selectOption("60");
-    await page.getByRole("button", { name: "Replay as the clock plays" }).click();
-    await said(page, "calls: ");
-    assert.equal(await key(), "slow");
-  },
-
-  async "an example begins with an empty time line"(page) {
-    await page.getByRole("button", { name: "Replay at once" }).click();
-    await summary(page, "20 calls");
-    await page.locator("#examples").selectOption({ label: "a ban" });
-    await summary(page, "No calls yet");
-    assert.equal(await page.locator("#log tbody tr").count(), 0);
-    assert.equal(await text(page, "#now"), "0 s");
-    assert.equal(await page.locator("#key option").count(), 0);
-    await page.getByRole("button", { name: "Replay at once" }).click();
-    await summary(page, /^30 calls/);
-    assert.equal(await page.locator("#chart path.base").count(), 1);
-    assert.equal(await page.locator("#key").inputValue(), "login:bob");
-  },
-
-  async "what is wrong is said before a call and after it"(page) {
+  async "what is wrong is said before a call and after it, with the syntax of the command"(page) {
+    await startOver(page);
     await type(page, "RL.WINDOW user:1 5 1m");
     const wrong = /period has the ambiguous unit m/;
-    assert.match(await page.locator("#understood.wrong").textContent(), wrong);
+    assert.match(await text(page, "#understood.wrong"), wrong);
     assert.equal(await page.locator("#command").getAttribute("aria-invalid"), "true");
-    await page.locator("#command").press("Enter");
+    await call(page);
     await said(page, wrong);
     assert.deepEqual(await verdicts(page), ["error"]);
-    await type(page, "RL.ACQUIRE k 5 60 ID");
-    assert.match(await page.locator("#understood.wrong").textContent(), /^ERR/);
+    await replay(page);
+    await said(page, wrong);
     await type(page, 'RL.WINDOW "user 1 5 60');
-    assert.match(await page.locator("#understood.wrong").textContent(), /A quote is left open/);
+    assert.match(await text(page, "#understood.wrong"), /A quote is left open/);
+    const commands = readFileSync(join(repository, "docs/commands.md"), "utf8").match(/(?<=^## )RL\.\w+/gm);
+    assert.ok(commands.length > 10);
+    for (const command of commands) {
+      // Too few or too many.
+      await type(page, `${command.toLowerCase()}${/POLICIES|TOP/.test(command) ? " 1" : ""}`);
+      const now = await text(page, "#understood");
+      assert.match(now, /ERR (wrong number|syntax)/, command);
+      assert.match(now, new RegExp(`\\n${command}\\b`), command);
+    }
+    await type(page, "RL.WINDOWS user:1 5 60");
+    assert.match(await text(page, "#understood"), /unknown command[^]*The commands are RL\.THROTTLE, /);
   },
 
-  async "settings and the address are kept"(page, address) {
-    await page.locator("summary").click();
+  async "the address keeps commands and settings, and is replayed"(page, address) {
+    await page.getByText("Settings of this server").click();
     await page.locator("#policies").fill("free WINDOW 2 1min");
-    await page.getByRole("button", { name: "Use them, and start over" }).click();
+    await page.locator("#policies").blur();
     await type(page, "RL.WINDOW user:1 @free");
-    for (let call = 0; call < 3; call += 1) await page.locator("#command").press("Enter");
-    await summary(page, "3 calls: 2 admitted, 1 denied");
-    const other = await open(page.url());
-    assert.equal(await other.locator("#command").inputValue(), "RL.WINDOW user:1 @free");
-    assert.match(await other.locator("#understood").textContent(), /allowed, 1 of 2 remain/);
+    await page.locator("#count").fill("3");
+    await replay(page);
+    await said(page, "3 calls: 2 admitted, 1 denied");
+    const shared = page.url();
+    const other = await open(shared);
+    await said(other, "3 calls: 2 admitted, 1 denied");
+    // The same if it is pasted into an open page.
+    await other.goto(address);
+    await said(other, "20 calls");
+    await other.goto(shared);
+    await said(other, "3 calls: 2 admitted, 1 denied");
     await other.close();
     await page.locator("#policies").fill("free nonsense");
-    await page.getByRole("button", { name: "Use them, and start over" }).click();
-    assert.notEqual(await page.locator("#settings-wrong").textContent(), "");
+    await page.locator("#policies").blur();
+    assert.notEqual(await text(page, "#settings-wrong"), "");
     assert.ok(page.url().startsWith(address));
+    await page.locator("#policies").fill("");
+    await page.locator("#start").fill("soon");
+    await page.locator("#start").blur();
+    assert.match(await text(page, "#settings-wrong"), /The clock starts at a date/);
   },
 
-  async "every example is replayed without an error, and several are drawn below each other"(page) {
+  async "every example is replayed without an error, and several limits are drawn below each other"(page) {
     const names = (await page.locator("#examples option").allTextContents()).slice(1);
     assert.ok(names.length >= 10);
     for (const name of names) {
       await page.locator("#examples").selectOption({ label: name });
       assert.equal(await page.locator("#understood.wrong").count(), 0, name);
-      await page.getByRole("button", { name: "Replay at once" }).click();
       await said(page, /^\d+ calls: [1-9]\d* admitted.*, [1-9]\d* denied/);
-      assert.doesNotMatch(await page.locator("#said").textContent(), /error|waiting/, name);
-      const lanes = await page.locator("#chart path.base").count();
-      assert.equal(lanes, name === "compare four" ? 4 : /limits|plan/.test(name) ? 2 : 1, name);
+      assert.doesNotMatch(await text(page, "#said"), /error|waiting/, name);
+      assert.equal(await page.locator("#lanes svg").count(), /limits|plan/.test(name) ? 2 : 1, name);
       if (pictures) await page.screenshot({ path: join(pictures, `${name.replace(/\W+/g, "-")}.png`), fullPage: true });
     }
-    await page.getByRole("button", { name: "Start over" }).click();
-    await summary(page, "No calls yet");
+    await startOver(page);
+    assert.match(await text(page, "#lanes"), /No calls yet/);
+    assert.equal(await page.locator("#log tbody tr, #key option").count(), 0);
   },
 
   async "everything that can be operated has a name, in order, and the theme is that of the system"(page) {
@@ -351,9 +395,19 @@ const tests = {
     const light = await color();
     await page.emulateMedia({ colorScheme: "dark" });
     assert.notEqual(await color(), light);
-    await page.setViewportSize({ width: 400, height: 800 });
-    const overflows = () => page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-    assert.ok((await overflows()) <= 0, `${await overflows()} pixels too wide on a telephone`);
+  },
+
+  async "nothing sticks out, however narrow the window is"(page) {
+    for (const summary of await page.locator("summary").all()) await summary.click();
+    for (const button of ["Replay", "Compare"]) {
+      await page.getByRole("button", { name: button }).click();
+      await type(page, "RL.WINDOW a");
+      for (const width of [1280, 768, 390, 320]) {
+        await page.setViewportSize({ width, height: 800 });
+        await drawn(page);
+        assert.deepEqual(await page.evaluate(sticksOut), [], `${width} pixels`);
+      }
+    }
   },
 
   async "where the engine is missing the page says so"(_, address) {
