@@ -19,6 +19,7 @@ fn workload(name: &'static str, keys: u64, scripts: &Scripts) -> Workload {
         match name {
             throttle::ALLOWED => format!("RL.THROTTLE {key} 1000000 30 60"),
             throttle::DENIED => format!("RL.THROTTLE {key} 15 1 86400"),
+            throttle::CELL_ALLOWED => format!("CL.THROTTLE {key} 1000000 30 60"),
             throttle::LUA_ALLOWED => format!("EVALSHA {gcra} 1 {key} 1000000 30 60 1"),
             _ => format!("SET {key} 1893456000000000000 EX 3600"),
         }
@@ -27,7 +28,7 @@ fn workload(name: &'static str, keys: u64, scripts: &Scripts) -> Workload {
     let all = if name == throttle::DENIED { " 16" } else { "" };
     let prepare: Vec<String> = (0..keys).map(|number| command(number) + all).collect();
     let expected = match name {
-        throttle::ALLOWED | throttle::LUA_ALLOWED => allowed,
+        throttle::ALLOWED | throttle::CELL_ALLOWED | throttle::LUA_ALLOWED => allowed,
         throttle::DENIED => denied,
         _ => |_: &_| true,
     };

@@ -20,7 +20,8 @@ const SIZES: [u64; 2] = [10, 100];
 const CONNECTIONS: usize = 50;
 
 /// The commands that are compared without pipelining, and on cold keys.
-pub const NAMES: [&str; 4] = [SET_EX, throttle::ALLOWED, throttle::DENIED, throttle::LUA_ALLOWED];
+pub const NAMES: [&str; 5] =
+    [SET_EX, throttle::ALLOWED, throttle::DENIED, throttle::CELL_ALLOWED, throttle::LUA_ALLOWED];
 
 /// A row to be measured, with the name of its peer, its server's clock, and the number of connections. One connection sends
 /// pipelines; several send one command at a time.

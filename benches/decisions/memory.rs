@@ -30,7 +30,7 @@ fn key(number: u64) -> String {
 }
 
 /// One key each.
-fn keys(scripts: &Scripts) -> [Workload; 4] {
+fn keys(scripts: &Scripts) -> [Workload; 5] {
     let gcra = scripts.gcra.clone();
     let tat = START_US * 1000;
     [
@@ -38,6 +38,8 @@ fn keys(scripts: &Scripts) -> [Workload; 4] {
         Workload::new("RL.THROTTLE 15 30 60", |i| format!("RL.THROTTLE {} 15 30 60", key(i)))
             .expecting(allowed),
         Workload::new("RL.THROTTLE 15 7 60", |i| format!("RL.THROTTLE {} 15 7 60", key(i)))
+            .expecting(allowed),
+        Workload::new("redis-cell", |i| format!("CL.THROTTLE {} 15 30 60", key(i)))
             .expecting(allowed),
         Workload::new("GCRA Lua", move |i| format!("EVALSHA {gcra} 1 {} 16 7 60 1", key(i)))
             .expecting(allowed),

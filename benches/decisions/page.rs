@@ -8,6 +8,7 @@ use crate::client::{BenchError, Result};
 use crate::goals::{self, Goal};
 use crate::report::{markdown_row, RunEnvironment, Table, SET_EX};
 use crate::svg_chart::number;
+use crate::throttle;
 
 /// The page's prose. A line in braces stands for figures.
 const PROSE: &str = include_str!("page.md");
@@ -63,24 +64,29 @@ pub fn write(
     Ok(fs::write(directory.join("benchmarks.md"), page)?)
 }
 
-/// The table that compares RL.THROTTLE with the script.
+/// The table that compares RL.THROTTLE with redis-cell and with the script.
 fn costs(environment: &RunEnvironment, tables: &[Table]) -> Option<String> {
     let server = &environment.iter().find(|(name, _)| *name == "server")?.1;
     let table = |id| tables.iter().find(|table| table.id == id);
-    let (counted, weighed) = (table("throttle")?, table("memory")?);
-    let ratio = |name| Some(format!("{:.2}", counted.ratio(0, name, SET_EX)?));
-    let weight = |name| Some(number(weighed.figure(0, name)?.round()));
+    let (counted, timed, weighed) = (table("throttle")?, table("connections")?, table("memory")?);
+    // redis-cell may not be there.
+    let cells = |figure: &dyn Fn(&str) -> Option<String>, names: [&str; 3]| {
+        names.map(|name| figure(name).unwrap_or_else(|| "-".into())).join(" | ")
+    };
+    let ratio = |name: &str| Some(format!("{:.2}", counted.ratio(0, name, SET_EX)?));
+    let cpu_us = |name: &str| Some(format!("{:.1}", timed.figure(0, name)?));
+    let weight = |name: &str| Some(number(weighed.figure(0, name)?.round()));
     Some(format!(
-        "| on {server} | RL.THROTTLE | the usual GCRA script |\n| --- | --- | --- |\n\
-         | instructions of the server, allowed, if `{SET_EX}` is 1 (1,000 keys in turn, pipelines of 50) | {} | {} |\n\
-         | the same, denied | {} | {} |\n\
-         | bytes for a key, where `{SET_EX}` takes {} | {} | {} |\n",
-        ratio("RL.THROTTLE allowed")?,
-        ratio("GCRA Lua allowed")?,
-        ratio("RL.THROTTLE denied")?,
-        ratio("GCRA Lua denied")?,
+        "| on {server} | RL.THROTTLE | redis-cell | the usual GCRA script |\n| --- | --- | --- | --- |\n\
+         | instructions of the server, allowed, if `{SET_EX}` is 1 (1,000 keys in turn, pipelines of 50) | {} |\n\
+         | the same, denied | {} |\n\
+         | µs of CPU time, allowed, where `{SET_EX}` takes {} (50 connections, one command at a time) | {} |\n\
+         | bytes for a key, where `{SET_EX}` takes {} | {} |\n",
+        cells(&ratio, [throttle::ALLOWED, throttle::CELL_ALLOWED, throttle::LUA_ALLOWED]),
+        cells(&ratio, [throttle::DENIED, throttle::CELL_DENIED, throttle::LUA_DENIED]),
+        cpu_us(SET_EX)?,
+        cells(&cpu_us, [throttle::ALLOWED, throttle::CELL_ALLOWED, throttle::LUA_ALLOWED]),
         weight(SET_EX)?,
-        weight("RL.THROTTLE 15 30 60")?,
-        weight("GCRA Lua")?,
+        cells(&weight, ["RL.THROTTLE 15 30 60", "redis-cell", "GCRA Lua"]),
     ))
 }

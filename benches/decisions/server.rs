@@ -1,5 +1,6 @@
 //! Servers to measure on, with the module and the peers' scripts loaded.
 
+use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -59,6 +60,9 @@ impl Host {
             Server::builder().config("slowlog-log-slower-than -1").clock(clock == Time::Held);
         if tool == Tool::Callgrind {
             builder = under_callgrind(builder);
+        }
+        if let Ok(redis_cell) = env::var("REDIS_CELL") {
+            builder = builder.config(format!("loadmodule {redis_cell}"));
         }
         if setting == Persistence::Aof {
             builder = builder.aof();

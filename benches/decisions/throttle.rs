@@ -16,7 +16,9 @@ const INTEGER: &str = "1893456000000000000";
 pub const ALLOWED: &str = "RL.THROTTLE allowed";
 pub const DENIED: &str = "RL.THROTTLE denied";
 pub const LUA_ALLOWED: &str = "GCRA Lua allowed";
-const LUA_DENIED: &str = "GCRA Lua denied";
+pub const LUA_DENIED: &str = "GCRA Lua denied";
+pub const CELL_ALLOWED: &str = "redis-cell allowed";
+pub const CELL_DENIED: &str = "redis-cell denied";
 
 /// The rows, each with the name of its peer.
 pub fn workloads(scripts: &Scripts) -> Vec<(Workload, Option<&'static str>)> {
@@ -44,7 +46,9 @@ pub fn workloads(scripts: &Scripts) -> Vec<(Workload, Option<&'static str>)> {
         (takes("RL.THROTTLE allowed, fraction", "7 60"), Some(LUA_ALLOWED)),
         (takes("RL.THROTTLE FORCE", "30 60 1 FORCE"), Some(ALLOWED)),
         (takes("RL.THROTTLE AHEAD", "30 60 1 AHEAD 60000"), Some(ALLOWED)),
-        (denied_calls(DENIED), Some(LUA_DENIED)),
+        (denied_calls(DENIED, "RL.THROTTLE"), Some(LUA_DENIED)),
+        (each_key(CELL_ALLOWED, "CL.THROTTLE KEY 1000000 30 60").expecting(allowed), None),
+        (denied_calls(CELL_DENIED, "CL.THROTTLE"), None),
         (each_key(LUA_ALLOWED, &lua_allowed).expecting(allowed), None),
         (
             each_key(LUA_DENIED, &format!("{lua_denied} 1"))
@@ -62,9 +66,9 @@ pub fn set_ex() -> Workload {
 }
 
 /// Calls on keys whose burst is used up.
-fn denied_calls(name: &str) -> Workload {
-    Workload::new(name, |i| format!("RL.THROTTLE {} 15 1 86400", key(i)))
-        .prepared_by(all_keys("RL.THROTTLE KEY 15 1 86400 16"))
+fn denied_calls(name: &str, command: &'static str) -> Workload {
+    Workload::new(name, move |i| format!("{command} {} 15 1 86400", key(i)))
+        .prepared_by(all_keys(&format!("{command} KEY 15 1 86400 16")))
         .expecting(denied)
 }
 
@@ -90,8 +94,8 @@ pub fn table(decisions: usize) -> Result<Table> {
     for top_keys in [0, 128] {
         let setting = format!("CONFIG SET ratelimit.top-keys {top_keys}");
         let name = format!("{DENIED}, top-keys {top_keys}");
-        let workload =
-            denied_calls(&name).led_in_by(Workload::new("setting", move |_| setting.clone()), 1);
+        let workload = denied_calls(&name, "RL.THROTTLE")
+            .led_in_by(Workload::new("setting", move |_| setting.clone()), 1);
         meter.add(&mut table, &workload, Some(DENIED.into()))?;
     }
     Ok(table)
