@@ -397,6 +397,23 @@ fn waiting_calls_and_reservations_keep_their_limit_when_the_policy_changes() {
 }
 
 #[test]
+fn a_wrong_policy_loses_what_only_the_right_one_would_count() {
+    let (server, mut conn) = with("calls WINDOW 1000 1d; rate THROTTLE 999 1000 1d");
+    if server.version().lacks_settings() {
+        return;
+    }
+    conn.cmd("RL.WINDOW window @calls 900");
+    conn.cmd("RL.THROTTLE bucket @rate 1000");
+    set(&mut conn, "calls WINDOW 1000 1min; rate THROTTLE 999 1000 1min");
+    assert_eq!(conn.ints("RL.WINDOW window @calls"), [0, 1000, 99, -1, 60]);
+    assert_eq!(limited(&conn.cmd("RL.THROTTLE bucket @rate")), 1);
+    set(&mut conn, "calls WINDOW 1000 1d; rate THROTTLE 999 1000 1d");
+    server.clock().advance_ms(5 * 60_000);
+    assert_eq!(conn.ints("RL.WINDOW_RO window @calls"), [0, 1000, 1000, -1, 0]);
+    assert_eq!(conn.ints("RL.THROTTLE_RO bucket @rate"), [0, 1000, 1000, -1, 0]);
+}
+
+#[test]
 fn a_config_set_that_fails_or_changes_a_policy_loses_no_counters() {
     if Version::under_test().lacks_settings() {
         return;
