@@ -87,7 +87,7 @@ reference: ## Write the references of the clients: docs/python-reference.md, and
 	$(or $(CARGO_TARGET_DIR),target)/clients/python/bin/python scripts/python-reference.py
 	scripts/lint-typescript.sh --reference
 
-pictures: ## Draw the pictures in docs/choosing.md, and write the tables in docs/operations.md
+pictures: ## Draw the pictures in README.md and docs/choosing.md, and write the tables in docs/operations.md
 	@$(install) $(needs)
 	cargo bench --profile dev --bench pictures
 

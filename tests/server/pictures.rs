@@ -1,4 +1,4 @@
-//! The pictures in docs/choosing.md and the tables in docs/operations.md are what `make pictures` draws.
+//! The pictures in README.md and docs/choosing.md and the tables in docs/operations.md are what `make pictures` draws.
 
 #[path = "../../benches/pictures/drawn/mod.rs"]
 mod drawn;
@@ -10,7 +10,7 @@ use support::*;
 #[test]
 fn pictures_and_tables_are_what_runs_draw() {
     let files = drawn::files();
-    assert_eq!(files.len(), 5);
+    assert_eq!(files.len(), 6);
     for (path, text) in files {
         let committed = file(&path);
         let lines = || committed.lines().zip(text.lines());

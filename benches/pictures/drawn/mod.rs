@@ -14,12 +14,21 @@ use commands::memory::{MemoryServer, Outcome, Value};
 const BEGIN: &str = "<!-- make pictures: ";
 const END: &str = "<!-- end -->";
 
+/// The limits in the picture of README.md: a rate, with and without waiting, and two kinds of windows.
+const README_LIMITS: [usize; 4] = [0, 1, 3, 7];
+
 /// The path of each file, from the top of the repository, and its text.
 pub fn files() -> Vec<(String, String)> {
     let mut files = Vec::new();
     for traffic in traffic::all() {
-        let svg = picture::draw(&traffic, &traffic::run(&traffic));
+        let runs = traffic::run(&traffic);
+        let lanes: Vec<_> = traffic::LIMITS.iter().zip(&runs).collect();
+        let svg = picture::draw(&traffic, &lanes);
         files.push((format!("docs/pictures/{}.svg", traffic.name), svg));
+        if traffic.name == "burst" {
+            let svg = picture::draw(&traffic, &README_LIMITS.map(|limit| lanes[limit]));
+            files.push(("docs/pictures/readme.svg".into(), svg));
+        }
     }
     let (sharded, batched) = capacity::tables();
     let operations = fill(&page("docs/operations.md"), "sharded", &sharded);

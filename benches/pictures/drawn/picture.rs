@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::svg::{self, text, BLUE, FAINT, GREEN, GREY, INK, MARGIN as LEFT, ORANGE, PAPER, WIDTH};
-use super::traffic::{DrawnCall, DrawnLimit, DrawnRun, Traffic, LIMITS};
+use super::traffic::{DrawnCall, DrawnLimit, DrawnRun, Traffic};
 
 const RIGHT: i64 = WIDTH - LEFT;
 const HEAD: i64 = 88;
@@ -84,18 +84,18 @@ fn round(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }
 
-pub fn draw(traffic: &Traffic, runs: &[DrawnRun]) -> String {
+pub fn draw(traffic: &Traffic, lanes: &[(&DrawnLimit, &DrawnRun)]) -> String {
     let (from_ms, to_ms) = traffic.shown_ms;
     let x = |at_ms: i64| {
         let part = (at_ms - from_ms) as f64 / (to_ms - from_ms) as f64;
         round(LEFT as f64 + part * (RIGHT - LEFT) as f64)
     };
-    let rows = LIMITS.len() as i64;
+    let rows = lanes.len() as i64;
     let (bottom, height) = (HEAD + ROW * rows, HEAD + ROW * rows + FOOT);
     let mut svg = svg::begin(height, traffic.title);
     legend(&mut svg);
     axis(&mut svg, x, traffic, bottom);
-    for ((limit, run), row) in LIMITS.iter().zip(runs).zip(0..) {
+    for ((limit, run), row) in lanes.iter().zip(0..) {
         lane(&mut svg, limit, run, &x, HEAD + ROW * row);
     }
     svg += "</svg>\n";
