@@ -29,7 +29,7 @@ from redis_ratelimit._internal.gateway import read_settings
 
 from .fixtures import make
 from .llm import MASTER_KEY, Gateway, Provider, chat, key
-from .servers import PATIENCE, Proxy, Server, until
+from .servers import MODULE, PATIENCE, Proxy, Server, until
 
 PORT = int(os.environ["RATELIMIT_PORT"])
 CLUSTER_PORT = int(os.environ["RATELIMIT_CLUSTER_PORT"])
@@ -496,6 +496,14 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
             await self.end(limiter, request)
             self.assertEqual(await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h")), 7)
         self.assertEqual(busy, [])
+
+    async def test_a_request_that_ended_while_the_module_was_replaced_is_counted(self) -> None:
+        with Server("--enable-module-command", "yes") as server:
+            limiter, request = await self.begun(port=server.port)
+            self.assertEqual(server.ask("MODULE", "UNLOAD", "ratelimit"), "OK")
+            await asyncio.wait_for(self.end(limiter, request), 20)
+            self.assertEqual(server.ask("MODULE", "LOAD", MODULE), "OK")
+            self.assertEqual(await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h")), 7)
 
     async def test_a_settlement_whose_reply_was_lost_counts_once(self) -> None:
         with Proxy(PORT) as way:

@@ -67,7 +67,7 @@ SECTION = "callback_settings", "redis_ratelimit"
 GRACE_SECONDS = 20.0
 #: An answer waits this long at its end until the place of its call is free, so that the client's next call finds it free.
 PLACE_SECONDS = 0.25
-#: Settling a request is retried for this long while the server is away or busy.
+#: Settling a request is retried for this long while the server is away, busy, or without the module.
 SETTLE_SECONDS = 600.0
 #: The first and the longest pause between two tries.
 SETTLE_PAUSES = 0.1, 5.0
@@ -375,8 +375,9 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
     async def _try_until_settled(
         self, request: _Request, reservation: Reservation, name: Literal["apply", "release"]
     ) -> list[str]:
-        """Settles a request. While Redis is away or busy, tries again in the background, which the answer to the client does
-        not wait for. Returns the names of the limits that were no longer reserved, and so were not counted."""
+        """Settles a request. While Redis is away or busy, or its module is being replaced, tries again in the background,
+        which the answer to the client does not wait for. Returns the names of the limits that were no longer reserved, and
+        so were not counted."""
         loop = asyncio.get_running_loop()
         until, pause = loop.time() + SETTLE_SECONDS, SETTLE_PAUSES[0]
         was_sent = False
@@ -386,9 +387,11 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
                 # An earlier try may have counted what is no longer reserved. Two tries never count twice, as the first that
                 # the server executes ends the reservation.
                 return [] if was_sent else lapsed
-            if not lapsed.is_temporary or loop.time() > until:
+            # A transaction with an unknown command counts nothing.
+            is_missing = isinstance(lapsed.error, MissingModule)
+            if not (lapsed.is_temporary or is_missing) or loop.time() > until:
                 raise lapsed.error
-            was_sent = was_sent or lapsed.is_sent
+            was_sent = was_sent or (lapsed.is_sent and not is_missing)
             request.settled.set()
             await asyncio.sleep(pause)
             pause = min(2 * pause, SETTLE_PAUSES[1])
