@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import unittest
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 from redis_ratelimit import AllReply, Policy, Reply, Window, semaphore
 from redis_ratelimit._internal.gateway import (
+    MAX_ROUNDED_KEYS,
     ConfigurationError,
     Path,
+    Rounding,
     Settings,
     Usage,
     check_policies,
@@ -208,7 +211,7 @@ class Calls(unittest.TestCase):
     def test_a_call_reserves_what_it_may_use_at_most(self) -> None:
         entries = [{name: "1000/h"} for name in ("requests", "tokens", "input_tokens", "output_tokens", "dollars")]
         limits = settings(*entries, {"calls": 1}).asked(values())
-        usage = Usage(30, 400, 12_345)
+        usage = Usage(30, 400, Decimal(12_345))
         self.assertEqual([each.quantity for each in reserve(limits, usage, None)], [1, 430, 30, 400, 12_345, 1])
         # A call of unknown cost takes something, so a limit that is used up denies it.
         self.assertEqual([each.quantity for each in reserve(limits, Usage(), None)], [1] * 6)
@@ -221,11 +224,15 @@ class Calls(unittest.TestCase):
         def quantities(estimate: Usage, least: Usage | None) -> list[int]:
             return [each.quantity for each in reserve(limits, estimate, least)]
 
-        self.assertEqual(quantities(Usage(30, 4000, 9000), Usage(30, 0, 90)), [1000, 100, 5000, 4000])
+        self.assertEqual(quantities(Usage(30, 4000, Decimal(9000)), Usage(30, 0, Decimal(90))), [1000, 100, 5000, 4000])
         # The input alone is more tokens, or dollars, than there are.
-        self.assertEqual(quantities(Usage(1001, 4000, 9000), Usage(1001, 0, 90)), [5001, 100, 5000, 4000])
-        self.assertEqual(quantities(Usage(30, 4000, 9000), Usage(30, 0, 5001)), [1000, 100, 9000, 4000])
-        self.assertEqual(quantities(Usage(30, 4000, 9000), None), [4030, 4000, 9000, 4000])
+        self.assertEqual(
+            quantities(Usage(1001, 4000, Decimal(9000)), Usage(1001, 0, Decimal(90))), [5001, 100, 5000, 4000]
+        )
+        self.assertEqual(
+            quantities(Usage(30, 4000, Decimal(9000)), Usage(30, 0, Decimal(5001))), [1000, 100, 9000, 4000]
+        )
+        self.assertEqual(quantities(Usage(30, 4000, Decimal(9000)), None), [4030, 4000, 9000, 4000])
 
     def test_what_a_killed_gateway_reserved_counts_if_that_was_chosen(self) -> None:
         entries = {"tokens": "9/h"}, {"calls": 5}, {"requests": "@free"}
@@ -236,7 +243,17 @@ class Calls(unittest.TestCase):
 
     def test_dollars_are_rounded_up(self) -> None:
         cases = {0.0: 0, 2e-07: 1, 0.00022500000000000002: 225, 0.0000011: 2, 12.5: 12_500_000, -1.0: 0}
-        self.assertEqual({cost: microdollars(cost) for cost in cases}, cases)
+        self.assertEqual({cost: Usage(dollars=microdollars(cost)).count("dollars") for cost in cases}, cases)
+
+    def test_many_small_costs_count_no_more_than_their_sum(self) -> None:
+        rounding, small = Rounding(), microdollars(1e-07)
+        self.assertEqual([rounding.whole("a", small) for _ in range(11)], [1, *[0] * 9, 1])
+        self.assertEqual(rounding.whole("b", small), 1)
+        self.assertEqual([rounding.whole("b", Decimal(each)) for each in ("0", "0.95", "12.5", "2")], [0, 1, 12, 2])
+        # What rounding added is forgotten for old keys.
+        for at in range(MAX_ROUNDED_KEYS):
+            rounding.whole(str(at), small)
+        self.assertEqual(rounding.whole("a", small), 1)
 
 
 def replied(*answers: Reply, clause: int = 1, **more: Any) -> AllReply:
@@ -251,7 +268,7 @@ class Answers(unittest.TestCase):
             {"tokens": "1000/min", "per": ["key", "model"], "name": "t"},
             {"dollars": "0.50/1d", "name": "d"},
         )
-        self.asked = reserve(made.asked(values(key="k", model="m")), Usage(10, 400, 20_000), None)
+        self.asked = reserve(made.asked(values(key="k", model="m")), Usage(10, 400, Decimal(20_000)), None)
 
     def test_headers_tell_of_all_limits_and_of_the_tightest_for_openai(self) -> None:
         reply = replied(

@@ -22,6 +22,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Any, Literal
@@ -43,6 +44,7 @@ from ._internal.gateway import (
     Asked,
     ConfigurationError,
     Path,
+    Rounding,
     Settings,
     Usage,
     check_policies,
@@ -163,6 +165,7 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
         client = uris.make_client(settings.url, {}, asynchronous=True)
         self.limiter = Limiter(client, unreachable=unreachable, deadline=settings.deadline)
         self._running: dict[str, _Request] = {}
+        self._rounding = Rounding()
         #: The tasks in the background, as the event loop does not keep them alive.
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -357,7 +360,13 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
             request.settled.set()
 
     async def _apply(self, request: _Request, reservation: Reservation, usage: Usage) -> None:
-        costs = {each.limit.name: usage.count(each.limit.unit) for each in request.asked if each.limit.unit != "calls"}
+        costs = {
+            each.limit.name: self._rounding.whole(each.key, usage.dollars)
+            if each.limit.unit == "dollars"
+            else usage.count(each.limit.unit)
+            for each in request.asked
+            if each.limit.unit != "calls"
+        }
         reserved = reservation.ids
         reservation.set({name: cost for name, cost in costs.items() if name in reserved})
         missing = await self._try_until_settled(request, reservation, "apply")
@@ -546,11 +555,11 @@ def _tokens(usage: Any) -> Usage | None:
     total = _field(usage, "total_tokens")
     if not any(isinstance(each, int) for each in (prompt, output, total)):
         return None
-    return Usage(int(prompt or 0), int(output or 0), 0, int(total or 0) or None)
+    return Usage(int(prompt or 0), int(output or 0), total_tokens=int(total or 0) or None)
 
 
 def _with_cost(usage: Usage, cost: Any) -> Usage:
-    return Usage(usage.input_tokens, usage.output_tokens, microdollars(float(cost or 0)), usage.total_tokens)
+    return replace(usage, dollars=microdollars(float(cost or 0)))
 
 
 def _usage_of_response(response: Any) -> Usage | None:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from fractions import Fraction
+from math import ceil
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
@@ -37,6 +38,8 @@ _OWNERS = "key", "user", "team", "organization", "end_user", "metadata"
 #: The most limits that RL.ALL takes.
 MAX_LIMITS = 64
 MILLION = 1_000_000
+#: The most keys for which a process remembers what rounding added.
+MAX_ROUNDED_KEYS = 10_000
 #: The most that a call asks for. It is more than any limit has.
 MAX_QUANTITY = 2**62
 #: Longer values are replaced by their hash in keys.
@@ -65,25 +68,42 @@ class Usage:
     input_tokens: int = 0
     output_tokens: int = 0
     #: In millionths of a dollar.
-    dollars: int = 0
+    dollars: Decimal = Decimal(0)
     #: The total that the provider reports; None if that is the sum of both.
     total_tokens: int | None = None
 
     def count(self, unit: str) -> int:
-        """Returns the usage of a unit."""
+        """Returns the usage of a unit, rounded up."""
         if unit == "tokens":
             return self.input_tokens + self.output_tokens if self.total_tokens is None else self.total_tokens
         if unit in ("requests", "calls"):
             return 1
-        amount: int = getattr(self, unit)
-        return amount
+        amount: Decimal | int = getattr(self, unit)
+        return ceil(amount)
 
 
-def microdollars(dollars: float) -> int:
-    """Returns dollars in whole millionths, rounded up."""
+def microdollars(dollars: float) -> Decimal:
+    """Returns dollars in millionths."""
     # Sums of prices are not exact: 0.000225 may come as 0.00022500000000000002.
-    exact = Decimal(repr(round(dollars, 12)))
-    return max(0, int((exact * MILLION).to_integral_value(ROUND_CEILING)))
+    return max(Decimal(0), Decimal(repr(round(dollars, 12))) * MILLION)
+
+
+class Rounding:
+    """Rounds quantities up. What that adds to a quantity of a key is taken off the key's next quantity, so that many small
+    quantities do not count more than their sum."""
+
+    def __init__(self) -> None:
+        self._added: dict[str, Decimal] = {}
+
+    def whole(self, key: str, quantity: Decimal) -> int:
+        """Returns the whole quantity that counts for a key."""
+        exact = quantity - self._added.pop(key, 0)
+        whole = max(0, ceil(exact))
+        if whole > exact:
+            self._added[key] = whole - exact
+            if len(self._added) > MAX_ROUNDED_KEYS:
+                del self._added[next(iter(self._added))]
+        return whole
 
 
 @dataclass(frozen=True)
