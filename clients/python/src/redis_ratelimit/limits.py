@@ -15,6 +15,7 @@ import time
 from collections import OrderedDict
 from functools import lru_cache
 from importlib import import_module
+from math import ceil, floor
 from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -45,6 +46,8 @@ REMEMBERED = 10_000
 PAGE = 1000
 #: The most calls to find the oldest event of a window that other calls change at the same time.
 LOOKS = 3
+#: The most seconds that may pass until a package has computed the wait from the end of a window.
+MOST_LATE = 0.1
 _SCHEMES = [
     f"ratelimit+{library}{kind}"
     for library in ("redis", "valkey")
@@ -93,6 +96,16 @@ def _period_in(key: str) -> int | None:
     if len(parts) < 3 or item is None or not parts[-2].isdecimal():
         return None
     return int(item.GRANULARITY.seconds) * int(parts[-2])
+
+
+def _end_in(seconds: float) -> float:
+    """Returns a time that is at least this many seconds from now, by the clock of this machine.
+
+    Flask-Limiter answers a denial with `Retry-After: int(int(end + 1) - now)`, a little later. To get no less than the
+    seconds from that, the end is moved to the next whole second where necessary.
+    """
+    now = time.time()
+    return max(now + seconds, floor(now + MOST_LATE + ceil(seconds)))
 
 
 def _is_unknown(reply: Reply) -> bool:
@@ -223,9 +236,9 @@ class _AsyncMethods(_Storage):
         return _count(await self._ask("window_ro", self._prefixed_key(key), self._window_of(key), 1))
 
     async def get_expiry(self, key: str) -> float:
-        """Returns when a fixed window ends, in Unix seconds by the clock of this machine."""
+        """Returns when a fixed window ends, in Unix seconds by the clock of this machine, up to a second late."""
         reply: Reply = await self._ask("window_ro", self._prefixed_key(key), self._window_of(key), 0)
-        return time.time() + reply.reset_after_ms / 1000
+        return _end_in(reply.reset_after_ms / 1000) if reply.reset_after_ms else time.time()
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Takes entries of a moving window, all or none of them."""
@@ -235,11 +248,10 @@ class _AsyncMethods(_Storage):
         return reply.allowed
 
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """Returns the time of the oldest entry of a moving window, in Unix seconds by the clock of this machine, and the
-        number of entries."""
+        """Returns the time of the oldest entry of a moving window, in Unix seconds by the clock of this machine, up to a
+        second late, and the number of entries."""
         oldest = await self._oldest(key, _moving(limit, expiry))
-        now = time.time()
-        return (now + oldest.leaves_in - expiry, oldest.entries) if oldest.entries else (now, 0)
+        return (_end_in(oldest.leaves_in) - expiry, oldest.entries) if oldest.entries else (time.time(), 0)
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Takes entries of a moving window of 64 steps, all or none of them."""
@@ -249,8 +261,11 @@ class _AsyncMethods(_Storage):
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         """Returns 0 for the previous window, and the count of the last period for the current window."""
         oldest = await self._oldest(key, _counter(ENDLESS_LIMIT, expiry))
+        if not oldest.entries:
+            return 0, 0.0, 0, 0.0
+        leaves_in = _end_in(oldest.leaves_in) - time.time()
         # `limits` takes a whole period for nothing, so the time is kept below it.
-        return (0, 0.0, oldest.entries, min(oldest.leaves_in, expiry - 0.001)) if oldest.entries else (0, 0.0, 0, 0.0)
+        return 0, 0.0, oldest.entries, min(leaves_in, expiry - 0.000_001)
 
     async def check(self) -> bool:
         """Returns whether the server answers and has redis-ratelimit."""
