@@ -307,6 +307,9 @@ class Answers(unittest.TestCase):
         )
         found = headers_of(self.asked, reply)
         self.assertEqual((found["retry-after"], found["retry-after-ms"]), ("5", "4200"))
+        # What others reserved may be given back at any time.
+        held = headers_of(self.asked, replied(fine, fine, Reply(2, 1000, 120, 20_000, 20_000), fine, clause=3))
+        self.assertEqual((held["retry-after"], held["retry-after-ms"]), ("1", "1000"))
         never = replied(fine, fine, fine, Reply(1, 500_000, 500_000, None, 0), clause=4)
         self.assertEqual(
             denial(self.asked, never),

@@ -11,10 +11,13 @@ use std::time::Duration;
 
 use crate::limit::{AnyLimit, Limit};
 use crate::period::whole_ms;
-use crate::{AllReply, Error, Reply};
+use crate::{AllReply, Decision, Error, Reply};
 
 /// The media type of a [`Problem`].
 pub const PROBLEM_TYPE: &str = "application/problem+json";
+
+/// The longest wait for what others hold.
+const HELD_WAIT: Duration = Duration::from_secs(1);
 
 /// The largest integer of RFC 9651.
 const MAX_INTEGER: u128 = 999_999_999_999_999;
@@ -124,6 +127,21 @@ impl ReplyWithOptions {
             Some(name) => self.reply.denied.contains(name),
             None => !self.reply.is_allowed() && !answer.is_allowed(),
         }
+    }
+
+    /// Returns how long a denied client should wait, [`Duration::MAX`] if waiting does not help. That is at most a second if
+    /// only others hold what is missing: they may give it back at any time.
+    fn wait(&self) -> Duration {
+        let wait = |reply: &Reply| match reply.decision {
+            Decision::Held => reply.retry_after.map(|wait| wait.min(HELD_WAIT)),
+            _ => reply.retry_after,
+        };
+        let longest = wait(&self.reply).unwrap_or(Duration::MAX);
+        let answers = self.reply.answers.iter().enumerate();
+        let denied = answers.filter(|(at, answer)| self.has_denied(*at, answer));
+        // An answer without a wait may be that of a group whose other limit can be waited for.
+        let waits = denied.map(|(_, answer)| wait(answer).unwrap_or(longest));
+        waits.max().map_or(longest, |of_answers| longest.min(of_answers))
     }
 
     fn items(&self) -> impl Iterator<Item = Item<'_>> {
@@ -311,12 +329,14 @@ fn named(replies: &[ReplyWithOptions]) -> Vec<(&ReplyWithOptions, Item<'_>)> {
 }
 
 /// Returns the reply that a client has to follow: the one that denies longest, or else the one with the least left.
-pub(crate) fn tightest<'a>(replies: impl Iterator<Item = &'a Reply>) -> Option<&'a Reply> {
+pub(crate) fn tightest<'a>(
+    replies: impl Iterator<Item = &'a ReplyWithOptions>,
+) -> Option<&'a ReplyWithOptions> {
     // The first of those that are alike.
     replies.reduce(|best, each| {
-        let is_tighter = match (best.is_allowed(), each.is_allowed()) {
-            (true, true) => each.remaining < best.remaining,
-            (false, false) => wait(each) > wait(best),
+        let is_tighter = match (best.reply.is_allowed(), each.reply.is_allowed()) {
+            (true, true) => each.reply.remaining < best.reply.remaining,
+            (false, false) => each.wait() > best.wait(),
             (is_allowed, _) => is_allowed,
         };
         if is_tighter {
@@ -325,11 +345,6 @@ pub(crate) fn tightest<'a>(replies: impl Iterator<Item = &'a Reply>) -> Option<&
             best
         }
     })
-}
-
-/// Returns how long a denial lasts.
-fn wait(reply: &Reply) -> Duration {
-    reply.retry_after.unwrap_or(Duration::MAX)
 }
 
 /// Returns one set of headers for all limits of a request, such as those of a middleware and of a route: names in lower
@@ -365,16 +380,16 @@ pub fn headers(replies: &[ReplyWithOptions]) -> Vec<(&'static str, String)> {
         found.push(("ratelimit", standings));
     }
     let reached = || replies.iter().filter(|each| each.reply.reachable);
-    let shown = reached().filter(|each| each.x_ratelimit).map(ReplyWithOptions::reply);
-    if let Some(reply) = tightest(shown) {
+    if let Some(ReplyWithOptions { reply, .. }) =
+        tightest(reached().filter(|each| each.x_ratelimit))
+    {
         found.push(("x-ratelimit-limit", reply.limit.to_string()));
         found.push(("x-ratelimit-remaining", reply.remaining.to_string()));
         found.push(("x-ratelimit-reset", seconds(reply.reset_after).to_string()));
     }
-    let decides =
-        tightest(reached().map(ReplyWithOptions::reply)).filter(|reply| !reply.is_allowed());
-    if let Some(wait) = decides.and_then(|reply| reply.retry_after) {
-        found.push(("retry-after", seconds(wait).to_string()));
+    let decides = tightest(reached()).filter(|each| !each.reply.is_allowed());
+    if let Some(each) = decides.filter(|each| each.reply.retry_after.is_some()) {
+        found.push(("retry-after", seconds(each.wait()).to_string()));
     }
     found
 }

@@ -313,7 +313,7 @@ impl RateLimits {
     /// assert_eq!(limits.tightest().map(|reply| reply.remaining), Some(4));
     #[doc = example!(end)]
     pub fn tightest(&self) -> Option<Reply> {
-        tightest(self.lock().iter().map(ReplyWithOptions::reply)).cloned()
+        tightest(self.lock().iter()).map(|each| each.reply().clone())
     }
 
     /// Adds an answer. Returns the problem that the request is refused with, if it is.

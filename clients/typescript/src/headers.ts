@@ -191,11 +191,26 @@ function checkReplies(method: string, replies: readonly ReplyWithOptions[]): rea
   return replies.filter(({ reply }) => reply.reachable);
 }
 
+/** The longest wait for what others hold. */
+const HELD_WAIT_MS = 1000;
+
+/**
+ * Returns how long a denied client should wait; Infinity if waiting does not help. That is at most a second if only others
+ * hold what is missing: they may give it back at any time.
+ */
+function waitMs(reply: Reply | AllReply): number {
+  const wait = reply.retryAfterMs ?? Infinity;
+  if (reply.limited === 2) return Math.min(wait, HELD_WAIT_MS);
+  const answers = "answers" in reply ? reply.answers : [];
+  const waits = answers.filter((_, index) => hasDenied(reply, index)).map(waitMs);
+  // An answer without a wait may be that of a group whose other limit can be waited for.
+  return waits.length > 0 ? Math.min(wait, Math.max(...waits)) : wait;
+}
+
 /** Returns the reply that denies for the longest time; if none denies, the one with the least left. */
 function tightest(repliesWithOptions: readonly ReplyWithOptions[]): Reply | undefined {
   const replies = repliesWithOptions.map(({ reply }) => reply);
   const denials = replies.filter(({ allowed }) => !allowed);
-  const waitMs = ({ retryAfterMs }: Reply): number => retryAfterMs ?? Infinity;
   const [first, ...others] = denials.length > 0 ? denials : replies;
   const isTighter = (one: Reply, other: Reply): boolean =>
     denials.length > 0 ? waitMs(one) > waitMs(other) : one.remaining < other.remaining;
@@ -224,7 +239,7 @@ export function mergedHeaders(replies: readonly ReplyWithOptions[]): Record<stri
   }
   const deciding = tightest(reached);
   if (deciding !== undefined && !deciding.allowed && deciding.retryAfterMs !== null) {
-    fields["Retry-After"] = String(inSeconds(deciding.retryAfterMs));
+    fields["Retry-After"] = String(inSeconds(waitMs(deciding)));
   }
   return fields;
 }

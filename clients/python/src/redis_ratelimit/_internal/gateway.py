@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from .clauses import Clause
-from .headers import seconds
+from .headers import seconds, wait_ms
 from .http import headers
 from .parameters import Duration, Window, WindowLike, milliseconds, semaphore
 from .replies import AllReply, Policy
@@ -474,7 +474,8 @@ def denial(asked: Sequence[Asked], reply: AllReply) -> str:
     decisive, answer = asked[reply.clause - 1], reply.answers[reply.clause - 1]
     limit = decisive.limit
     quantity, described = limit.amount(decisive.quantity), _described(limit, answer.limit)
-    if reply.retry_after_ms is None:
+    wait = wait_ms(reply)
+    if wait is None:
         return (
             f"Rate limit {limit.name!r} can never allow this request: the request may take {quantity}, and the limit is "
             f"{described}."
@@ -483,7 +484,7 @@ def denial(asked: Sequence[Asked], reply: AllReply) -> str:
     text = f"Rate limit {limit.name!r} reached: {described}, of which {left}."
     if limit.unit not in ("requests", "calls"):
         text += f" This request may take {quantity}."
-    return f"{text} Try again in {seconds(reply.retry_after_ms)} s."
+    return f"{text} Try again in {seconds(wait)} s."
 
 
 def _described(limit: Limit, most: int) -> str:
@@ -508,10 +509,11 @@ def headers_of(asked: Sequence[Asked], reply: AllReply) -> dict[str, str]:
             result[f"x-ratelimit-remaining-{unit}"] = str(tightest.remaining)
             result[f"x-ratelimit-reset-{unit}"] = go_duration(tightest.reset_after_ms)
     if not reply.allowed and reply.reachable:
-        if reply.retry_after_ms is None:
+        wait = wait_ms(reply)
+        if wait is None:
             result["x-should-retry"] = "false"
         else:
-            result["retry-after-ms"] = str(reply.retry_after_ms)
+            result["retry-after-ms"] = str(wait)
     return result
 
 

@@ -20,6 +20,8 @@ AnyLimit = Union[TypedLimit, str]
 PartitionKey = Union[str, bytes]
 #: The versions of draft-ietf-httpapi-ratelimit-headers that can be chosen.
 VERSIONS = (10,)
+#: The longest wait for what others hold.
+HELD_WAIT_MS = 1000
 # The largest integer of RFC 9651.
 _MAX_INTEGER = 999_999_999_999_999
 _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
@@ -153,6 +155,20 @@ def _has_denied(reply: Reply, at: int) -> bool:
         return reply.names[at] in reply.denied
     # A reply that the program made itself need not have the names.
     return not reply.allowed and not reply.answers[at].allowed
+
+
+def wait_ms(reply: Reply) -> int | None:
+    """Returns how long a denied client should wait; None if waiting does not help. That is at most a second if only others
+    hold what is missing: they may give it back at any time."""
+    wait = reply.retry_after_ms
+    if wait is None:
+        return None
+    if reply.limited == 2:
+        return min(wait, HELD_WAIT_MS)
+    answers = reply.answers if isinstance(reply, AllReply) else ()
+    waits = [wait_ms(answer) for at, answer in enumerate(answers) if _has_denied(reply, at)]
+    # An answer without a wait may be that of a group whose other limit can be waited for.
+    return min(wait, max(wait if each is None else each for each in waits)) if waits else wait
 
 
 def with_unique_names(items: Sequence[Item]) -> list[Item]:

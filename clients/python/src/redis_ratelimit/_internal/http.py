@@ -22,6 +22,7 @@ from .headers import (
     standard_headers,
     structured_string,
     unique_name,
+    wait_ms,
     with_unique_names,
     x_headers,
 )
@@ -136,7 +137,7 @@ class Exchange:
                 result[name] = ", ".join([value, *renamed[name]])
         if decided := [asked.reply for asked in reached if asked.options.x_ratelimit]:
             result |= _tighter(x_headers(_tightest(decided)), foreign)
-        waits = [asked.reply.retry_after_ms for asked in reached if not asked.reply.allowed]
+        waits = [wait_ms(asked.reply) for asked in reached if not asked.reply.allowed]
         if waits and None not in waits:
             wait = max(seconds(each) for each in waits if each is not None)
             other = foreign.get("retry-after", "")
@@ -188,9 +189,10 @@ def headers(
 
     RateLimit and RateLimit-Policy (`standard`) are those of draft-ietf-httpapi-ratelimit-headers in `version`, with one
     item for each limit; X-RateLimit-Limit, -Remaining and -Reset (`x_ratelimit`) are of the limit that decides, the last
-    in seconds from now. Retry-After comes with a denial that has an end. `limits` are those that were asked, for the
-    window and the unit of the policy; a policy's name names its item, or `names` do, and the second of a name is called
-    name-2. `pk` is the partition key: who or what the quota is for. Every recipient of the response can read it.
+    in seconds from now. Retry-After comes with a denial that has an end: it is 1 if others hold what is missing, because
+    they may give it back at any time. `limits` are those that were asked, for the window and the unit of the policy; a
+    policy's name names its item, or `names` do, and the second of a name is called name-2. `pk` is the partition key: who or
+    what the quota is for. Every recipient of the response can read it.
     """
     options: dict[str, Any] = {"pk": pk, "version": version, "standard": standard, "x_ratelimit": x_ratelimit}
     return merged_headers([ReplyWithOptions(reply, limits, names, **options)])
@@ -230,7 +232,8 @@ def _tightest(replies: list[Reply]) -> Reply:
     """Returns the reply that a client must obey: the one that denies the longest, or else the one with the least left."""
     denied = [reply for reply in replies if not reply.allowed]
     if denied:
-        return max(denied, key=lambda reply: float("inf") if reply.retry_after_ms is None else reply.retry_after_ms)
+        waits = [(wait_ms(reply), reply) for reply in denied]
+        return max(waits, key=lambda each: float("inf") if each[0] is None else each[0])[1]
     return min(replies, key=lambda reply: reply.remaining)
 
 
