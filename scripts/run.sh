@@ -44,7 +44,7 @@ cp redis.conf.example "$target/run/redis.conf"
 
   The rate limiter listens on 127.0.0.1:$port. In another terminal:
 
-      $cli -p $port RL.THROTTLE user:1 15 30 60 1
+      $cli -p $port RL.THROTTLE user:1 15 30 60s
 
   A fresh key answers 0 16 15 -1 2: allowed, 16 at once at most, 15 left, no wait, full again in 2 seconds.
   The other commands are in docs/commands.md. Ctrl-C stops the server; it keeps nothing.

@@ -592,7 +592,7 @@ fn make_run(host: &ScriptsHost, port: u16) -> Running {
         }
     }
     assert!(seen.contains(&format!("listens on 127.0.0.1:{port}.")), "{seen}");
-    assert!(seen.contains(&format!("-p {port} RL.THROTTLE user:1 15 30 60 1\n")), "{seen}");
+    assert!(seen.contains(&format!("-p {port} RL.THROTTLE user:1 15 30 60s\n")), "{seen}");
     running
 }
 
