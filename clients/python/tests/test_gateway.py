@@ -310,6 +310,8 @@ class Answers(unittest.TestCase):
         # What others reserved may be given back at any time.
         held = headers_of(self.asked, replied(fine, fine, Reply(2, 1000, 120, 20_000, 20_000), fine, clause=3))
         self.assertEqual((held["retry-after"], held["retry-after-ms"]), ("1", "1000"))
+        reserved = replied(fine, fine, Reply(2, 1000, 120, 1_000, 60_000), fine, clause=3)
+        self.assertIn("of which 120 are left, as running requests reserve the most that", denial(self.asked, reserved))
         never = replied(fine, fine, fine, Reply(1, 500_000, 500_000, None, 0), clause=4)
         self.assertEqual(
             denial(self.asked, never),

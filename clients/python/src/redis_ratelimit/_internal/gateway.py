@@ -481,7 +481,9 @@ def denial(asked: Sequence[Asked], reply: AllReply) -> str:
             f"{described}."
         )
     left = f"{limit.amount(answer.remaining)} {'is' if limit.unit == 'dollars' else 'are'} left"
-    text = f"Rate limit {limit.name!r} reached: {described}, of which {left}."
+    text = f"Rate limit {limit.name!r} reached: {described}, of which {left}"
+    # The calls that run may give back what they do not use.
+    text += ", as running requests reserve the most that they may use." if reply.limited == 2 else "."
     if limit.unit not in ("requests", "calls"):
         text += f" This request may take {quantity}."
     return f"{text} Try again in {seconds(wait)} s."
