@@ -198,6 +198,7 @@ class Provider:
             return
         prompt, words = self.prompt(body, order), order.get("words", 2)
         made = (Responses if handler.path.endswith("/responses") else Chat)(body, words, prompt)
+        time.sleep(order.get("wait", 0))
         bill = self.bills.setdefault(order.get("id", ""), [0, 0])
         bill[0] += prompt
         if not body.get("stream"):

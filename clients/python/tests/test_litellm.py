@@ -13,6 +13,7 @@ import os
 import re
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -337,6 +338,9 @@ class Starting(unittest.TestCase):
             self.assertEqual(answer.status, 200, answer.text)
             for name, value in (line.split(": ") for line in headers[1].splitlines()):
                 self.assertEqual(answer.headers[name], value)
+            with ThreadPoolExecutor(8) as pool:
+                chats = [pool.submit(gateway.chat, MASTER_KEY, "gpt-4o", None, wait=1) for _ in range(8)]
+            self.assertEqual([each.result().status for each in chats], [200] * 8)
             self.assertEqual(gateway.chat(MASTER_KEY, model="gpt-4o", most=10**6).status, 429)
 
     def test_every_configuration_of_the_page_is_read(self) -> None:
