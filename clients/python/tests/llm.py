@@ -37,7 +37,7 @@ async def auth(request, api_key):
 
 def _text(body: dict[str, Any]) -> str:
     """Returns the last text of a request."""
-    found: Any = body.get("messages") or body.get("input") or body.get("prompt")
+    found: Any = body.get("messages") or body.get("input") or body.get("prompt") or body.get("query") or ""
     while not isinstance(found, str):
         found = found[-1] if isinstance(found, list) else found.get("content") or found.get("text")
     return found
@@ -54,6 +54,8 @@ class Chat:
             "total_tokens": prompt + self.words,
         }
         self._head = {"id": "c", "created": int(time.time()), "model": body["model"]}
+        if "service_tier" in body:
+            self._head["service_tier"] = body["service_tier"]
         self._tells_usage = bool((body.get("stream_options") or {}).get("include_usage"))
         self._number = 0
 
@@ -197,8 +199,22 @@ class Provider:
             self._send(handler, order["fail"], {"error": {"message": "as you wish", "type": "e", "code": "e"}})
             return
         prompt, words = self.prompt(body, order), order.get("words", 2)
-        made = (Responses if handler.path.endswith("/responses") else Chat)(body, words, prompt)
         time.sleep(order.get("wait", 0))
+        if handler.path.endswith("/images/generations"):
+            data = [{"url": "http://localhost/image"}] * int(body.get("n") or 1)
+            self._send(handler, 200, {"created": int(time.time()), "data": data})
+            return
+        if handler.path.endswith("/audio/speech"):
+            self._send(handler, 200, "speech", "audio/mpeg")
+            return
+        if handler.path.endswith("/rerank"):
+            results = [{"index": at, "relevance_score": 0.5} for at in range(len(body["documents"]))]
+            searches = -(-len(results) // 100)
+            self._send(
+                handler, 200, {"id": "r", "results": results, "meta": {"billed_units": {"search_units": searches}}}
+            )
+            return
+        made = (Responses if handler.path.endswith("/responses") else Chat)(body, words, prompt)
         bill = self.bills.setdefault(order.get("id", ""), [0, 0])
         bill[0] += prompt
         if not body.get("stream"):
@@ -229,10 +245,10 @@ class Provider:
         handler.end_headers()
         handler.close_connection = True
 
-    def _send(self, handler: Any, status: int, body: Any) -> None:
+    def _send(self, handler: Any, status: int, body: Any, kind: str = "application/json") -> None:
         text = json.dumps(body).encode()
         handler.send_response(status)
-        handler.send_header("Content-Type", "application/json")
+        handler.send_header("Content-Type", kind)
         handler.send_header("Content-Length", str(len(text)))
         handler.end_headers()
         handler.wfile.write(text)

@@ -34,8 +34,9 @@ def settings(*limits: Any, **more: Any) -> Settings:
 
 
 def values(**given: str) -> Any:
-    """The values of a call; a dot is written __."""
-    return {name.replace("__", "."): value for name, value in given.items()}.get
+    """The values of a call; a dot is written __. Several values of one dimension have | between them."""
+    given = {name.replace("__", "."): value for name, value in given.items()}
+    return lambda name: given[name].split("|") if name in given else []
 
 
 class Configuration(unittest.TestCase):
@@ -175,6 +176,11 @@ class Calls(unittest.TestCase):
         self.assertEqual([key for _, key in found], ["{llm}:all", "{llm}:team:a%3A%7Bb%7D", "{llm}:free:k:gpt-4o"])
         for other in values(key="k", model="o3", key__plan="free"), values(key="k", model="gpt-4o"):
             self.assertEqual([key for _, key in made.asked(other)], ["{llm}:all"])
+
+    def test_a_call_has_all_its_names_and_counts_by_the_first(self) -> None:
+        made = settings(*({"calls": 1, "name": each, "per": "model", "only": {"model": each}} for each in "abc"))
+        keys = [key for _, key in made.asked(values(model="a|b"))]
+        self.assertEqual(keys, ["{llm}:a:a", "{llm}:b:a"])
 
     def test_a_tag_keeps_the_keys_of_a_call_in_one_slot(self) -> None:
         made = settings(

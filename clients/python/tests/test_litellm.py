@@ -8,11 +8,13 @@ does not look for newer prices.
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import re
 import time
 import unittest
+import wave
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
@@ -25,6 +27,7 @@ from uuid import uuid4
 import yaml
 
 from redis_ratelimit import Busy, Limiter, Window, litellm
+from redis_ratelimit._internal import costs
 from redis_ratelimit._internal.core import Failure
 from redis_ratelimit._internal.gateway import read_settings
 
@@ -43,17 +46,48 @@ CONFIG = """
 model_list:
   - model_name: fake
     litellm_params: {{model: openai/gpt-4o, api_base: "{url}", api_key: none}}
-    model_info: {{input_cost_per_token: 0.00001, output_cost_per_token: 0.00002, max_output_tokens: 100}}
+    model_info: {{id: id-1, input_cost_per_token: 0.00001, output_cost_per_token: 0.00002, max_output_tokens: 100}}
   - model_name: second
     litellm_params: {{model: openai/gpt-4o, api_base: "{url}", api_key: none}}
+  - model_name: cheap
+    litellm_params: {{model: openai/gpt-4o-mini, api_base: "{url}", api_key: none}}
   - model_name: embed
     litellm_params: {{model: openai/text-embedding-3-small, api_base: "{url}", api_key: none}}
+  - model_name: own
+    litellm_params: {{model: openai/own, api_base: "{url}", api_key: none}}
+  - model_name: free
+    litellm_params: {{model: openai/free, api_base: "{url}", api_key: none}}
+    model_info: {{input_cost_per_token: 0, output_cost_per_token: 0}}
+  - model_name: any-*
+    litellm_params: {{model: openai/gpt-4o, api_base: "{url}", api_key: none}}
+  - model_name: all/*
+    litellm_params: {{model: openai/*, api_base: "{url}", api_key: none}}
+  - model_name: prices
+    litellm_params: {{model: openai/gpt-4o, api_base: "{url}", api_key: none}}
+    model_info:
+      input_cost_per_token: 0.000001
+      output_cost_per_token: 0.000002
+      input_cost_per_token_priority: 0.00001
+      output_cost_per_token_priority: 0.00002
+      input_cost_per_token_above_200k_tokens: 0.000002
+      output_cost_per_token_above_200k_tokens: 0.000004
+  - model_name: pictures
+    litellm_params: {{model: openai/pictures, api_base: "{url}", api_key: none}}
+    model_info: {{mode: image_generation, output_cost_per_image: 0.04}}
+  - model_name: voice
+    litellm_params: {{model: openai/tts-1, api_base: "{url}", api_key: none}}
+  - model_name: ranks
+    litellm_params: {{model: cohere/rerank-english-v3.0, api_base: "{url}/rerank", api_key: none}}
 router_settings:
   num_retries: 2
   retry_after: 0
-  fallbacks: [{{fake: [second]}}]
+  model_group_alias: {{nick: fake}}
+  fallbacks: [{{fake: [second]}}, {{cheap: [second]}}]
 general_settings:
   custom_auth: own_auth.auth
+  pass_through_endpoints:
+    - {{path: /mine, target: "{url}", include_subpath: true, auth: true}}
+    - {{path: /flat, target: "{url}/embeddings", auth: true, cost_per_request: 0.005}}
 litellm_settings:
   callbacks: [redis_ratelimit.litellm.limiter]
 callback_settings:
@@ -69,12 +103,15 @@ callback_settings:
       - {{name: output, per: key, output_tokens: 1000/1h, only: {{key.plan: usage}}}}
       - {{name: total, per: key, tokens: 1000/1h, only: {{key.plan: usage}}}}
       - {{name: dollars, per: key, dollars: 0.50/1d, fixed: true, tz: Europe/Berlin, only: {{key.plan: usage}}}}
+      - {{name: cost, per: key, dollars: 100/1h, only: {{key.plan: cost}}}}
       - {{name: places, per: key, calls: 1, only: {{key.plan: places}}}}
       - {{name: user, per: user, requests: 100/1h, only: {{key.plan: by}}}}
       - {{name: team, per: team, requests: 100/1h, only: {{key.plan: by}}}}
       - {{name: organization, per: organization, requests: 100/1h, only: {{key.plan: by}}}}
       - {{name: end_user, per: end_user, requests: 100/1h, only: {{key.plan: by}}}}
       - {{name: both, per: [team, model], requests: 100/1h, only: {{key.plan: by}}}}
+      - {{name: fake, per: [key, model], requests: 100/1h, only: {{key.plan: names, model: fake}}}}
+      - {{name: any, per: [key, model], requests: 100/1h, only: {{key.plan: names, model: ["any-*", gpt-4o-mini]}}}}
       - {{name: key_field, per: key.grade, requests: 100/1h, only: {{key.plan: by}}}}
       - {{name: team_field, per: team.unit, requests: 100/1h, only: {{key.plan: by}}}}
       - {{name: field, per: metadata.feature, requests: 100/1h, only: {{key.plan: by}}}}
@@ -92,7 +129,8 @@ DAY = Window(500_000, "1d", fixed=True, tz="Europe/Berlin")
 def shared() -> tuple[Provider, Gateway]:
     """Returns the proxy for all tests, because it takes long to start one."""
     provider = Provider()
-    gateway = Gateway(CONFIG.format(url=provider.url, port=PORT))
+    environment = {"OPENAI_API_BASE": provider.url.removesuffix("/v1"), "OPENAI_API_KEY": "none"}
+    gateway = Gateway(CONFIG.format(url=provider.url, port=PORT), wait=True, **environment)
     unittest.addModuleCleanup(gateway.__exit__)
     unittest.addModuleCleanup(provider.__exit__)
     return provider, gateway
@@ -174,6 +212,42 @@ class Counting(WithGateway):
         self.assertEqual(self.gateway.ask("POST", "/v1/embeddings", body, owner).status, 200)
         self.assertEqual([self.used(name) for name in ("input", "output", "total")], [7, 0, 7])
 
+    def test_a_request_reserves_the_most_that_it_can_cost(self) -> None:
+        def chatting(model: str = "prices", words: int = 50, **more: Any) -> tuple[str, dict[str, Any]]:
+            return "chat/completions", {**chat(model, wait=1, words=words, prompt=1000, id=str(uuid4())), **more}
+
+        failing = chat("cheap", wait=1, words=50, prompt=1000, fail=500, times=3, id=str(uuid4()))
+        long = chat("prices", wait=1, words=50, prompt=200_500)
+        long["messages"].insert(0, {"role": "user", "content": "word " * 200_400})
+        order = json.dumps({"wait": 1, "x": "x" * 983})
+        cases: dict[str, tuple[tuple[str, dict[str, Any]], int]] = {
+            "plain": (chatting(), 1100),
+            "tier": (("chat/completions", long), 401_200),
+            "priority": (chatting(service_tier="priority"), 11_000),
+            "extra_body": (chatting(words=200, extra_body={"max_tokens": 200}), 1400),
+            "n": (chatting(words=250, n="5"), 1500),
+            "several models": (chatting("second,second"), 6000),
+            "fallback": (("chat/completions", failing), 3000),
+            "images": (("images/generations", {"model": "pictures", "prompt": order, "n": 3}), 120_000),
+            "speech": (("audio/speech", {"model": "voice", "voice": "alloy", "input": order}), 15_000),
+            "rerank": (("rerank", {"model": "ranks", "query": order, "documents": ["a"] * 101}), 4000),
+        }
+        window = Window(100_000_000, "1h")
+        for name, ((path, body), cost) in cases.items():
+            with self.subTest(name), ThreadPoolExecutor(1) as pool:
+                self.plain.flushall()
+                if path == "chat/completions" and name != "tier":
+                    body["messages"].insert(0, {"role": "user", "content": "word " * 1000})
+                answer = pool.submit(self.gateway.ask, "POST", f"/v1/{path}", body, key(metadata={"plan": "cost"}))
+                until(lambda: self.keys("cost") and self.limiter.held(self.key_of("cost")), "the request")
+                held = sum(each.quantity for each in self.limiter.held(self.key_of("cost")))
+                self.assertEqual(answer.result().status, 200, answer.result().text)
+                self.assertEqual(self.used("cost", window), cost)
+                self.assertTrue(cost <= held <= 3 * cost, (cost, held))
+
+    def test_what_has_no_price_is_named_at_start(self) -> None:
+        until(lambda: "limits in dollars reserve nothing for /mine, own:" in self.gateway.log, "the warning")
+
     def test_each_dimension_has_its_own_count(self) -> None:
         owner = key(
             user_id="ada",
@@ -197,6 +271,23 @@ class Counting(WithGateway):
             "field": "search",
         }
         self.assertEqual(found, expected)
+
+    def test_a_model_has_one_name_whatever_the_client_calls_it(self) -> None:
+        owner = key(metadata={"plan": "names"})
+        bodies = [chat(model) for model in ("fake", "nick", "id-1")]
+        bodies += [{**chat("second"), "fallbacks": ["fake"]}, {**chat("second"), "extra_body": {"model": "fake"}}]
+        for limit, name, asked in (
+            ("fake", "fake", bodies[:3]),
+            ("fake", "second", bodies[3:]),
+            ("any", "any-%2A", [chat("any-1"), chat("any-2")]),
+            ("any", "all%2F%2A", [chat("all/gpt-4o-mini")]),
+        ):
+            for body in asked:
+                with self.subTest(limit=limit, model=body["model"]):
+                    self.plain.flushall()
+                    answer = self.gateway.ask("POST", "/v1/chat/completions", body, owner)
+                    self.assertEqual(answer.status, 200, answer.text)
+                    self.assertEqual([each.split(":")[3] for each in self.keys(limit)], [name])
 
     def test_the_key_of_a_client_is_kept_as_a_hash(self) -> None:
         owner = key(metadata={"plan": "requests"})
@@ -628,9 +719,12 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
 
         async def estimate(call_type: str, **body: Any) -> list[int]:
             request = {"litellm_call_id": str(uuid4()), "model": "gpt-4o", **body}
-            return [each.quantity for each in (await limiter._estimated(limits, request, call_type)).asked]
+            return [
+                each.quantity
+                for each in (await limiter._estimated(limits, request, call_type, ["gpt-4o"], auth())).asked
+            ]
 
-        limits = limiter.settings.asked(lambda _: None)
+        limits = limiter.settings.asked(lambda _: [])
         long = "word " * 10_000
         picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 99_999}}
         message = {"role": "user", "content": "hello there"}
@@ -664,12 +758,54 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
                 4,
             ),
             ("arerank", {"query": "which", "documents": [long]}, (9_900, 10_200), 1),
+            (
+                "agenerate_content",
+                {"contents": [], "config": {"candidateCount": 3, "maxOutputTokens": "4"}},
+                (1, 1),
+                12,
+            ),
+            ("acompletion", {"messages": [message], "max_tokens": 5, "extra_body": {"max_tokens": 9.0}}, (few, few), 9),
+            ("acompletion", {"messages": [message], "max_tokens": True, "n": "many"}, (few, few), 77),
         ]
         for call_type, body, (least, most), output in cases:
             with self.subTest(call_type=call_type, keys=[*body]):
                 found = await estimate(call_type, **body)
                 self.assertTrue(least <= found[0] <= most, found)
                 self.assertEqual(found[1], output)
+
+    def test_the_price_of_a_request_is_the_highest_that_litellm_knows(self) -> None:
+        minute = io.BytesIO()
+        with wave.open(minute, "wb") as file:
+            file.setparams((1, 1, 8000, 0, "NONE", ""))
+            file.writeframes(bytes(60 * 8000))
+        minute.seek(0)
+        spoken = {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": ""}}]}]}
+        cases: list[tuple[str, str, dict[str, Any], float]] = [
+            ("openai/gpt-5", "acompletion", {}, 0.01125),
+            ("openai/gpt-5", "acompletion", {"service_tier": "flex"}, 0.005625),
+            (
+                "openai/gpt-5",
+                "aresponses",
+                {"service_tier": "flex", "extra_body": {"service_tier": "priority"}},
+                0.0225,
+            ),
+            ("openai/ft:gpt-4o-2024-08-06:org::id", "acompletion", {}, 0.01875),
+            # What is written into the cache for an hour, tokens of reasoning, and those of audio.
+            ("anthropic/claude-sonnet-4-5", "anthropic_messages", {}, 0.021),
+            ("dashscope/qwen-plus-2025-04-28", "acompletion", {}, 0.0044),
+            ("gemini/gemini-2.5-flash", "acompletion", {}, 0.0028),
+            ("gemini/gemini-2.5-flash", "acompletion", spoken, 0.0035),
+            ("azure/dall-e-3", "image_generation", {"n": "2", "quality": "hd", "size": "1024x1024"}, 0.1759999),
+            # The provider chooses the size.
+            ("openai/gpt-image-1", "image_generation", {"n": 2, "size": "auto"}, 0.505),
+            ("openai/whisper-1", "transcription", {"file": minute}, 0.006),
+            ("openai/sora-2", "avideo_generation", {"seconds": "8"}, 0.8),
+            ("openai/unknown", "acompletion", {}, 0),
+        ]
+        for model, call_type, body, expected in cases:
+            with self.subTest(model=model, **body):
+                (deployment,) = costs.deployments(model, None)
+                self.assertAlmostEqual(costs.cost(deployment, call_type, body, 1000, 1000), expected, 6)
 
     def test_the_server_is_checked_when_the_proxy_starts(self) -> None:
         def check(port: int, limit: str) -> None:
@@ -690,14 +826,14 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
 
     def test_a_key_that_is_no_hash_is_hashed(self) -> None:
         for owner in auth(token="secret"), auth(token=None, api_key="secret"):
-            self.assertRegex(litellm._value("key", owner, {}) or "", "^[0-9a-f]{64}$")
-        self.assertIsNone(litellm._value("key", auth(token=None, api_key=None), {}))
+            self.assertRegex(litellm._values("key", owner, {}, [])[0], "^[0-9a-f]{64}$")
+        self.assertEqual(litellm._values("key", auth(token=None, api_key=None), {}, []), [])
 
     def test_fields_are_those_of_the_operator_before_those_of_litellm(self) -> None:
         owner = auth(metadata={"plan": True, "list": []}, tpm_limit=5, team_metadata={"rpm_limit": 1}, team_rpm_limit=2)
         found = {
-            name: litellm._value(name, owner, {"litellm_metadata": {"job": "x"}})
+            name: litellm._values(name, owner, {"litellm_metadata": {"job": "x"}}, [])
             for name in ("key.plan", "key.list", "key.tpm_limit", "team.rpm_limit", "user.rpm_limit", "metadata.job")
         }
-        expected = {"key.plan": "true", "key.list": None, "key.tpm_limit": "5", "team.rpm_limit": "1"}
-        self.assertEqual(found, {**expected, "user.rpm_limit": None, "metadata.job": "x"})
+        expected = {"key.plan": ["true"], "key.list": [], "key.tpm_limit": ["5"], "team.rpm_limit": ["1"]}
+        self.assertEqual(found, {**expected, "user.rpm_limit": [], "metadata.job": ["x"]})

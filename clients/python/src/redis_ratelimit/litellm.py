@@ -23,6 +23,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mappi
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
+from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Any, Literal
@@ -34,13 +35,13 @@ from fastapi import HTTPException
 from litellm._logging import verbose_proxy_logger as logger
 from litellm.constants import NON_INFERENCE_CALL_TYPES
 from litellm.integrations.custom_logger import CustomLogger
+from litellm.proxy.auth.auth_utils import get_model_from_request
 from litellm.proxy.common_utils.proxy_rate_limit_error import ProxyRateLimitError
 
-from ._internal import uris
+from ._internal import costs, uris
 from ._internal.clauses import Clause
 from ._internal.core import Failure
 from ._internal.gateway import (
-    MILLION,
     Asked,
     ConfigurationError,
     Path,
@@ -73,6 +74,8 @@ PLACE_SECONDS = 0.25
 SETTLE_SECONDS = 600.0
 #: The first and the longest pause between two tries.
 SETTLE_PAUSES = 0.1, 5.0
+#: How often it is asked, when the proxy starts, whether LiteLLM has read its models.
+START_SECONDS = 0.5
 #: The longest answer, in tokens, of a model whose maximum LiteLLM does not know.
 UNKNOWN_MAX_TOKENS = 4096
 #: Texts with more characters than this are tokenized in another thread.
@@ -87,6 +90,15 @@ _MISSING_MODULE = (
 #: Fields of a request that have no text to tokenize.
 _NO_TEXT = frozenset(
     {"image_url", "url", "data", "file_data", "file_id", "input_audio", "source", "type", "id", "role"}
+)
+#: The fields of a request that may have the maximum of its answer, in tokens.
+_MAXIMUMS = (
+    "max_completion_tokens",
+    "max_tokens",
+    "max_output_tokens",
+    "maxOutputTokens",
+    "maxTokens",
+    "max_tokens_to_sample",
 )
 #: Types of calls that are not sent to a model.
 _IS_FREE = re.compile(r"a?(list|get|retrieve|delete|cancel|update|upload|file|vector_store)_|.*mcp")
@@ -103,13 +115,17 @@ _current: ContextVar[_Request | None] = ContextVar("redis_ratelimit_request", de
 class _Request:
     """The state of a request, from its estimate until it is settled."""
 
-    def __init__(self, call_id: str, asked: Sequence[Asked], estimate: Usage, data: Mapping[str, Any]) -> None:
+    def __init__(self, call_id: str, call_type: str, data: Mapping[str, Any], models: Sequence[str]) -> None:
         self.call_id = call_id
-        self.asked = asked
-        self.estimate = estimate
-        #: The prices, in dollars, of a token of the input and of the answer.
-        self.prices = 0.0, 0.0
-        self.model = str(data.get("model") or "")
+        self.call_type = call_type
+        self.data = data
+        self.model = next(iter(models), "")
+        #: The calls of models that it makes. LiteLLM reports each of several alone.
+        self.times = 1
+        #: The deployments whose prices count: none if no limit counts dollars.
+        self.priced: list[Any] = []
+        self.asked: Sequence[Asked] = ()
+        self.estimate = Usage()
         self.logging = data.get("litellm_logging_obj")
         #: The limiter's reply; None if it could not decide.
         self.reply: AllReply | None = None
@@ -135,17 +151,22 @@ class _Request:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.settled.wait(), PLACE_SECONDS)
 
+    def usage(self, inputs: int, outputs: int) -> Usage:
+        """Returns the usage of this many tokens, at the highest price that they can have."""
+        prices = [costs.cost(each, self.call_type, self.data, inputs, outputs) for each in self.priced]
+        return Usage(inputs, outputs, microdollars(max(prices, default=0.0)))
+
+    def with_cost(self, usage: Usage, cost: Any) -> Usage:
+        """Returns a usage with the cost that LiteLLM reports, or else the highest that it can have."""
+        if cost is None:
+            return replace(usage, dollars=self.usage(usage.input_tokens, usage.output_tokens).dollars)
+        return _with_cost(usage, cost)
+
     def usage_so_far(self) -> Usage:
         """Returns the usage so far: the input and what was streamed."""
         if not self.was_sent:
             return Usage()
-        output = _count(self.model, "".join(self.streamed))
-        return _usage(self.estimate.input_tokens, output, self.prices)
-
-
-def _usage(input_tokens: int, output_tokens: int, prices: tuple[float, float]) -> Usage:
-    cost = input_tokens * prices[0] + output_tokens * prices[1]
-    return Usage(input_tokens, output_tokens, microdollars(cost))
+        return self.usage(self.estimate.input_tokens, _count(self.model, "".join(self.streamed)))
 
 
 class RateLimiter(CustomLogger):  # type: ignore[misc]
@@ -175,14 +196,15 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
         """Reserves what a request may use, or denies it."""
         if user_api_key_dict is None or call_type in NON_INFERENCE_CALL_TYPES or _IS_FREE.match(call_type):
             return
-        limits = self.settings.asked(lambda dimension: _value(dimension, user_api_key_dict, data))
+        models = _models(data, user_api_key_dict)
+        limits = self.settings.asked(lambda dimension: _values(dimension, user_api_key_dict, data, models))
         if not limits:
             return
         earlier = _current.get()
         if earlier is not None and earlier.call_id == _call_id(data):
             # LiteLLM tries another model because one of LiteLLM's own limits denied the first.
             await self._settle(earlier, None)
-        request = await self._estimated(limits, data, call_type)
+        request = await self._estimated(limits, data, call_type, models, user_api_key_dict)
         _current.set(request)
         reservation = self.limiter.acquire([each.clause(self.settings) for each in request.asked])
         try:
@@ -266,18 +288,15 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
         """Settles a request by the usage that LiteLLM reports, such as that of a stream which ended or was cancelled."""
         request = self._request_of(kwargs)
         payload = kwargs.get("standard_logging_object")
-        if request is None or payload is None:
+        if request is None or payload is None or request.times > 1:
             return
-        usage = _tokens(payload) or Usage()
+        usage, cost = _tokens(payload) or Usage(), kwargs.get("response_cost")
         if request.streamed and not usage.count("tokens"):
             # For some streams LiteLLM reports no usage.
             await self._settle(request, request.usage_so_far())
             return
-        cost = kwargs.get("response_cost")
-        if cost is None:
-            # For some answers LiteLLM reports the tokens but no cost.
-            cost = _usage(usage.input_tokens, usage.output_tokens, request.prices).dollars / MILLION
-        await self._settle(request, _with_cost(usage, cost))
+        # For some answers LiteLLM reports the tokens but no cost.
+        await self._settle(request, request.with_cost(usage, cost))
 
     # The methods that the hooks share.
 
@@ -289,27 +308,30 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
             return current
         return None if call_id is None else self._running.get(call_id)
 
-    async def _estimated(self, limits: Sequence[tuple[Any, str]], data: Any, call_type: str) -> _Request:
+    async def _estimated(
+        self, limits: Sequence[tuple[Any, str]], data: Any, call_type: str, models: Sequence[str], auth: Any
+    ) -> _Request:
         """Returns a new request with an estimate of the most that it may use."""
-        usage, prices, is_bounded = Usage(), (0.0, 0.0), True
-        if any(limit.unit not in ("requests", "calls") for limit, _ in limits):
-            model = str(data.get("model") or "")
-            info = _model_info(model)
-            prices = _number(info, "input_cost_per_token"), _number(info, "output_cost_per_token")
-            output = 0
-            if _WRITES.match(call_type):
-                most = _most_tokens(data)
-                is_bounded = most is not None
-                if most is None:
-                    most = self.settings.max_tokens or int(_number(info, "max_output_tokens")) or UNKNOWN_MAX_TOKENS
-                output = most * _answers(data)
-            usage = _usage(await _input_tokens(model, data), output, prices)
         call_id = _call_id(data)
         if call_id is None:
             call_id = data["litellm_call_id"] = str(uuid4())
-        least = None if is_bounded else _usage(usage.input_tokens, 0, prices)
-        request = _Request(call_id, reserve(limits, usage, least), usage, data)
-        request.prices = prices
+        request, least, team = _Request(call_id, call_type, data, models), None, getattr(auth, "team_id", None)
+        # LiteLLM sends one request to several models, or several to one.
+        messages = data.get("messages")
+        lists = [each for each in messages if isinstance(each, list)] if isinstance(messages, list) else []
+        times = request.times = (str(data.get("model")).count(",") + 1) * (len(lists) or 1)
+        if any(limit.unit == "dollars" for limit, _ in limits):
+            request.priced = costs.priced(models, team)
+        if any(limit.unit not in ("requests", "calls") for limit, _ in limits):
+            inputs, output = await _input_tokens(request) * times, 0
+            if _WRITES.match(call_type):
+                most = max(costs.numbers(data, *_MAXIMUMS), default=None)
+                if most is None:
+                    least = request.usage(inputs, 0)
+                    most = self.settings.max_tokens or _most_tokens(models, team)
+                output = most * costs.answers(data) * times
+            request.estimate = request.usage(inputs, output)
+        request.asked = reserve(limits, request.estimate, least)
         return request
 
     def _denied(self, request: _Request) -> HTTPException:
@@ -420,8 +442,22 @@ def _call_id(data: Mapping[str, Any]) -> str | None:
     return call_id if isinstance(call_id, str) else None
 
 
-def _value(dimension: str, auth: Any, data: Mapping[str, Any]) -> str | None:
-    """Returns the value of a dimension of a request; None if it has none."""
+def _models(data: Mapping[str, Any], auth: Any) -> list[str]:
+    """Returns the models that a request may call at its own wish, the first of them first."""
+    model = data.get("model")
+    with suppress(Exception):
+        # Some endpoints of providers have it in their path.
+        model = model or get_model_from_request(dict(data), auth.request_route or "")
+    asked = [each.strip() for name in costs.models_in(model) for each in name.split(",")]
+    more = [*costs.models_in(data.get("fallbacks")), *costs.models_in(costs.values(data, "model"))]
+    return list(dict.fromkeys([*asked, *more]))
+
+
+def _values(dimension: str, auth: Any, data: Mapping[str, Any], models: Sequence[str]) -> list[str]:
+    """Returns the values of a dimension of a request."""
+    if dimension == "model":
+        team = getattr(auth, "team_id", None)
+        return list(dict.fromkeys(name for model in models for name in costs.names(model, team)))
     owner, dot, field = dimension.partition(".")
     value: Any = None
     if owner == "metadata":
@@ -433,15 +469,11 @@ def _value(dimension: str, auth: Any, data: Mapping[str, Any]) -> str | None:
         value = (getattr(auth, _METADATA[owner], None) or {}).get(field)
         if value is None:
             value = getattr(auth, field if owner == "key" else f"{owner}_{field}", None)
-    elif owner == "model":
-        value = data.get("model")
     elif owner == "key":
         value = _key_of(auth)
     else:
         value = getattr(auth, "org_id" if owner == "organization" else f"{owner}_id", None)
-    if isinstance(value, (str, int, float)) and value != "":
-        return written(value)
-    return None
+    return [written(value)] if isinstance(value, (str, int, float)) and value != "" else []
 
 
 def _key_of(auth: Any) -> str | None:
@@ -452,33 +484,13 @@ def _key_of(auth: Any) -> str | None:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def _model_info(model: str) -> Any:
-    """Returns LiteLLM's information about a model: the largest numbers of all deployments with its name."""
-    with suppress(Exception):
-        router = getattr(sys.modules.get("litellm.proxy.proxy_server"), "llm_router", None)
-        info = None if router is None else router.cached_model_group_info(model)
-        return litellm.model_cost.get(model) if info is None else info
-    return None
-
-
-def _number(info: Any, name: str) -> float:
-    number = info.get(name) if isinstance(info, dict) else getattr(info, name, None)
-    return float(number or 0)
-
-
-def _most_tokens(data: Mapping[str, Any]) -> int | None:
-    """Returns the maximum, in tokens, that a request sets for its answer; None if it sets none."""
-    places: list[Any] = [data, data.get("generationConfig"), data.get("config")]
-    names = "max_completion_tokens", "max_tokens", "max_output_tokens", "maxOutputTokens"
-    maximums = [place.get(name) for place in places if isinstance(place, dict) for name in names]
-    numbers = [each for each in maximums if isinstance(each, int) and not isinstance(each, bool) and each >= 0]
-    return max(numbers, default=None)
-
-
-def _answers(data: Mapping[str, Any]) -> int:
-    """Returns how many answers a request asks for."""
-    counts = [data.get(name) for name in ("n", "best_of")]
-    return max([1, *(each for each in counts if isinstance(each, int))])
+def _most_tokens(models: Sequence[str], team: str | None) -> int:
+    """Returns the most tokens that an answer of these models has."""
+    found = []
+    for deployment in (each for model in models for each in costs.deployments(model, team)):
+        own = costs.numbers(deployment["litellm_params"], *_MAXIMUMS)
+        found.append(max(own) if own else int(costs.info_of(deployment).get("max_output_tokens") or 0))
+    return max(found, default=0) or UNKNOWN_MAX_TOKENS
 
 
 def _texts(value: Any) -> Iterator[str | int]:
@@ -497,8 +509,9 @@ def _texts(value: Any) -> Iterator[str | int]:
                 yield from _texts(each)
 
 
-async def _input_tokens(model: str, data: Mapping[str, Any]) -> int:
+async def _input_tokens(request: _Request) -> int:
     """Returns how many tokens the input has, by LiteLLM's tokenizers."""
+    model, data = request.model, request.data
     names = "prompt", "input", "instructions", "system", "contents", "query", "documents"
     parts = [*_texts([data.get(name) for name in names if data.get(name) is not None])]
     counted = sum(part for part in parts if isinstance(part, int))
@@ -563,7 +576,15 @@ def _with_cost(usage: Usage, cost: Any) -> Usage:
 
 
 def _usage_of_response(response: Any) -> Usage | None:
-    """Returns the usage that an answer reports; None if only LiteLLM can report it."""
+    """Returns the usage that an answer, or a list of answers, reports; None if only LiteLLM can report it."""
+    if isinstance(response, list):
+        found = [usage for each in response if (usage := _usage_of_response(each)) is not None]
+        return Usage(
+            sum(each.input_tokens for each in found),
+            sum(each.output_tokens for each in found),
+            sum((each.dollars for each in found), Decimal(0)),
+            sum(each.count("tokens") for each in found),
+        )
     usage = _tokens(_field(response, "usage"))
     cost = _field(_field(response, "_hidden_params"), "response_cost")
     return None if usage is None or cost is None else _with_cost(usage, cost)
@@ -597,7 +618,22 @@ def _streamed(chunk: Any) -> Iterator[str]:
 @lru_cache(maxsize=1)
 def _callback(settings: Settings) -> RateLimiter:
     """Returns the callback for the settings of the proxy, which is created only once."""
+    if any(limit.unit == "dollars" for limit in settings.limits):
+        _name_unpriced()
     return RateLimiter(settings)
+
+
+def _name_unpriced(tries: int = 60) -> None:
+    """Logs for what limits in dollars can reserve nothing, as soon as LiteLLM has read its models."""
+    with suppress(RuntimeError):
+        if costs.router() is None and tries:
+            asyncio.get_running_loop().call_later(START_SECONDS, _name_unpriced, tries - 1)
+            return
+    names = ", ".join(costs.unpriced())
+    if names:
+        logger.warning(
+            "redis_ratelimit: limits in dollars reserve nothing for %s: their price is not known before", names
+        )
 
 
 def _configured() -> RateLimiter:

@@ -47,8 +47,8 @@ LONGEST_VALUE = 200
 
 #: A place in the configuration: the keys and the indices that lead there.
 Path: TypeAlias = "tuple[str | int, ...]"
-#: Returns the value of a dimension of a call; None if the call has none.
-ValueOf = Callable[[str], "str | None"]
+#: Returns the values of a dimension of a call: the first is that by which it counts.
+ValueOf = Callable[[str], Sequence[str]]
 
 
 class ConfigurationError(ValueError):
@@ -115,7 +115,7 @@ class Limit:
     window: WindowLike
     #: The dimensions, each combination of whose values has a count of its own.
     per: tuple[str, ...]
-    #: For each of these dimensions, the patterns of which its value must match one.
+    #: For each of these dimensions, the patterns of which one of its values must match one.
     only: tuple[tuple[str, tuple[str, ...]], ...] = ()
     shadow: bool = False
     #: The field that has the number of the limit, if that differs from call to call.
@@ -126,7 +126,7 @@ class Limit:
         not a number."""
         if self.field is None:
             return self
-        value = value_of(self.field)
+        value = next(iter(value_of(self.field)), None)
         if value is None:
             return None
         try:
@@ -141,11 +141,10 @@ class Limit:
     def values(self, value_of: ValueOf) -> list[str] | None:
         """Returns the values of the limit's dimensions; None if the limit does not apply to the call."""
         for dimension, patterns in self.only:
-            value = value_of(dimension)
-            if value is None or not any(fnmatchcase(value, pattern) for pattern in patterns):
+            if not any(fnmatchcase(value, pattern) for value in value_of(dimension) for pattern in patterns):
                 return None
-        values = [value_of(dimension) for dimension in self.per]
-        return None if None in values else [value for value in values if value is not None]
+        values = [value for dimension in self.per for value in value_of(dimension)[:1]]
+        return values if len(values) == len(self.per) else None
 
     @property
     def most(self) -> int | None:
@@ -202,7 +201,7 @@ class Settings:
 
     def asked(self, value_of: ValueOf) -> list[tuple[Limit, str]]:
         """Returns the limits that apply to a call, and their keys."""
-        tag = ":".join([self.prefix, *(_quoted(value_of(dimension) or "") for dimension in self.tag)])
+        tag = ":".join([self.prefix, *(_quoted(next(iter(value_of(each)), "")) for each in self.tag)])
         applicable = []
         for limit in self.limits:
             values = limit.values(value_of)
