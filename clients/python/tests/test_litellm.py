@@ -245,6 +245,35 @@ class Counting(WithGateway):
                 self.assertEqual(self.used("cost", window), cost)
                 self.assertTrue(cost <= held <= 3 * cost, (cost, held))
 
+    def test_pass_through_endpoints_are_counted(self) -> None:
+        order = json.dumps({"words": 20, "prompt": 30})
+        owner = key(metadata={"plan": "usage"})
+        for path in "/mine/chat/completions", "/openai/v1/chat/completions", "/mine/responses":
+            for stream in False, True:
+                with self.subTest(path=path, stream=stream):
+                    self.plain.flushall()
+                    part = "input" if "responses" in path else "messages"
+                    body: dict[str, Any] = {
+                        "model": "gpt-4o",
+                        part: [{"role": "user", "content": order}],
+                        "stream": stream,
+                    }
+                    if stream and part == "messages":
+                        body["stream_options"] = {"include_usage": True}
+                    answer = self.gateway.ask("POST", path, body, owner)
+                    self.assertEqual(answer.status, 200, answer.text)
+                    self.assertEqual([self.used(name) for name in ("input", "output", "total")], [30, 20, 50])
+                    self.assertEqual(self.used("dollars", DAY), 275)
+        self.plain.flushall()
+        body = {**chat("gpt-4o", words=20), "stream": True}
+        self.assertEqual(self.gateway.ask("POST", "/mine/chat/completions", body, owner).status, 200)
+        # This stream reports no usage, so its text is counted.
+        self.assertTrue(15 <= self.used("output") <= 25)
+        self.assertGreaterEqual(self.used("input"), 5)
+        self.plain.flushall()
+        self.assertEqual(self.gateway.ask("POST", "/flat", {"input": "one", "model": "x"}, owner).status, 200)
+        self.assertEqual([self.used("input"), self.used("dollars", DAY)], [7, 5000])
+
     def test_what_has_no_price_is_named_at_start(self) -> None:
         until(lambda: "limits in dollars reserve nothing for /mine, own:" in self.gateway.log, "the warning")
 
@@ -772,6 +801,32 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
                 found = await estimate(call_type, **body)
                 self.assertTrue(least <= found[0] <= most, found)
                 self.assertEqual(found[1], output)
+
+    async def test_the_answers_of_pass_through_endpoints_are_read_in_the_form_of_any_provider(self) -> None:
+        stream = [
+            "event: message_start",
+            'data: {"type": "message_start", "message": {"usage": {"input_tokens": 3, "output_tokens": 1}}}',
+            'data: {"type": "message_delta", "usage": {"output_tokens": 4}}',
+        ]
+        google = {"promptTokenCount": 3, "candidatesTokenCount": 1, "thoughtsTokenCount": 3, "totalTokenCount": 7}
+        answers: list[tuple[Any, tuple[int, int, int]]] = [
+            ({"usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 9}}, (3, 4, 9)),
+            ({"response": f"cannot parse chunks to standard response object. Chunks={stream}"}, (3, 4, 7)),
+            ([{"usageMetadata": {"promptTokenCount": 3}}, {"usageMetadata": google}], (3, 4, 7)),
+            ({"usage": {"inputTokens": 3, "outputTokens": 4, "totalTokens": 7}}, (3, 4, 7)),
+            # Without a usage, the input and what was streamed count.
+            ({"response": 'Chunks=[\'data: {"delta": "one two"}\']'}, (3, 2, 5)),
+            ({"answer": "yes"}, (3, 0, 3)),
+        ]
+        body = {"inputs": ["one", "two"], "litellm_logging_obj": data()["litellm_logging_obj"]}
+        limiter = self.limiter({"tokens": "1000/h"})
+        for answer, expected in answers:
+            request = await limiter._estimated(
+                limiter.settings.asked(lambda _: []), dict(body), "pass_through_endpoint", [], auth()
+            )
+            usage = litellm._passed_usage(answer, request)
+            found = tuple(usage.count(unit) for unit in ("input_tokens", "output_tokens", "tokens"))
+            self.assertEqual(found, expected, answer)
 
     def test_the_price_of_a_request_is_the_highest_that_litellm_knows(self) -> None:
         minute = io.BytesIO()

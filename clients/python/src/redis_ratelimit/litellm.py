@@ -14,6 +14,7 @@ The limits and the other settings are described in docs/litellm.md.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import hashlib
 import json
@@ -124,6 +125,8 @@ class _Request:
         self.times = 1
         #: The deployments whose prices count: none if no limit counts dollars.
         self.priced: list[Any] = []
+        #: The price, in dollars, of any request to its endpoint.
+        self.flat_price = 0.0
         self.asked: Sequence[Asked] = ()
         self.estimate = Usage()
         self.logging = data.get("litellm_logging_obj")
@@ -154,7 +157,7 @@ class _Request:
     def usage(self, inputs: int, outputs: int) -> Usage:
         """Returns the usage of this many tokens, at the highest price that they can have."""
         prices = [costs.cost(each, self.call_type, self.data, inputs, outputs) for each in self.priced]
-        return Usage(inputs, outputs, microdollars(max(prices, default=0.0)))
+        return Usage(inputs, outputs, microdollars(max([self.flat_price, *prices])))
 
     def with_cost(self, usage: Usage, cost: Any) -> Usage:
         """Returns a usage with the cost that LiteLLM reports, or else the highest that it can have."""
@@ -291,6 +294,12 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
         if request is None or payload is None or request.times > 1:
             return
         usage, cost = _tokens(payload) or Usage(), kwargs.get("response_cost")
+        passed = kwargs.get("passthrough_logging_payload")
+        if passed is not None:
+            # LiteLLM reads the usage only in the answers of providers that it knows, and 0 is the default price.
+            cost = cost or None
+            if not usage.count("tokens"):
+                usage = _passed_usage(passed.get("response_body") or response_obj, request)
         if request.streamed and not usage.count("tokens"):
             # For some streams LiteLLM reports no usage.
             await self._settle(request, request.usage_so_far())
@@ -321,6 +330,8 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
         lists = [each for each in messages if isinstance(each, list)] if isinstance(messages, list) else []
         times = request.times = (str(data.get("model")).count(",") + 1) * (len(lists) or 1)
         if any(limit.unit == "dollars" for limit, _ in limits):
+            if "pass" in call_type:
+                request.flat_price = costs.flat_price(getattr(auth, "request_route", None) or "")
             request.priced = costs.priced(models, team)
         if any(limit.unit not in ("requests", "calls") for limit, _ in limits):
             inputs, output = await _input_tokens(request) * times, 0
@@ -512,7 +523,11 @@ def _texts(value: Any) -> Iterator[str | int]:
 async def _input_tokens(request: _Request) -> int:
     """Returns how many tokens the input has, by LiteLLM's tokenizers."""
     model, data = request.model, request.data
-    names = "prompt", "input", "instructions", "system", "contents", "query", "documents"
+    names: Any = "prompt", "input", "instructions", "system", "contents", "query", "documents"
+    if "pass" in request.call_type:
+        # The body has the form of any provider.
+        other = "messages", "tools", "tool_choice", "model", "metadata", "litellm_metadata", "litellm_call_id"
+        names = data.keys() - set(other)
     parts = [*_texts([data.get(name) for name in names if data.get(name) is not None])]
     counted = sum(part for part in parts if isinstance(part, int))
     text = "\n".join(part for part in parts if isinstance(part, str))
@@ -563,12 +578,13 @@ def _field(value: Any, *names: str) -> Any:
 
 def _tokens(usage: Any) -> Usage | None:
     """Returns the tokens that a provider counted; None if it reports none."""
-    prompt = _field(usage, "prompt_tokens", "input_tokens")
-    output = _field(usage, "completion_tokens", "output_tokens")
-    total = _field(usage, "total_tokens")
+    prompt = _field(usage, "prompt_tokens", "input_tokens", "promptTokenCount", "inputTokens")
+    output = _field(usage, "completion_tokens", "output_tokens", "candidatesTokenCount", "outputTokens")
+    total = _field(usage, "total_tokens", "totalTokenCount", "totalTokens")
     if not any(isinstance(each, int) for each in (prompt, output, total)):
         return None
-    return Usage(int(prompt or 0), int(output or 0), total_tokens=int(total or 0) or None)
+    output = int(output or 0) + int(_field(usage, "thoughtsTokenCount") or 0)
+    return Usage(int(prompt or 0), output, total_tokens=int(total or 0) or None)
 
 
 def _with_cost(usage: Usage, cost: Any) -> Usage:
@@ -590,14 +606,43 @@ def _usage_of_response(response: Any) -> Usage | None:
     return None if usage is None or cost is None else _with_cost(usage, cost)
 
 
+def _passed_usage(answer: Any, request: _Request) -> Usage:
+    """Returns the usage in the answer of a pass-through endpoint: what it reports, in the form of any provider, or else the
+    input and what was streamed."""
+    events = answer if isinstance(answer, list) else [answer]
+    stream = str(_field(answer, "response"))
+    if "Chunks=" in stream:
+        # What LiteLLM makes of a stream in a form that it does not know.
+        with suppress(ValueError, SyntaxError):
+            lines = ast.literal_eval(stream.partition("Chunks=")[2])
+            events = [event for line in lines for event in _events(line)]
+    found = [
+        usage
+        for event in events
+        for part in (event, _field(event, "message"), _field(event, "response"))
+        if (usage := _tokens(_field(part, "usage", "usageMetadata"))) is not None
+    ]
+    if not found:
+        request.streamed.extend(text for event in events for text in _streamed(event))
+        return request.usage_so_far()
+    # Some report the input at the start of a stream and the answer at its end, others both in each event.
+    inputs, outputs = (max(each.count(unit) for each in found) for unit in ("input_tokens", "output_tokens"))
+    return Usage(inputs, outputs, total_tokens=max(inputs + outputs, *(each.count("tokens") for each in found)))
+
+
+def _events(text: str) -> Iterator[Any]:
+    """Yields the server-sent events in a text."""
+    for line in text.splitlines():
+        with suppress(ValueError):
+            if line.startswith("data:"):
+                yield json.loads(line.removeprefix("data:"))
+
+
 def _streamed(chunk: Any) -> Iterator[str]:
     """Yields the texts of a chunk: an object, a mapping, or server-sent events of the protocol of OpenAI or Anthropic."""
     if isinstance(chunk, (bytes, str)):
-        text = chunk.decode("utf-8", "replace") if isinstance(chunk, bytes) else chunk
-        for line in text.splitlines():
-            with suppress(ValueError):
-                if line.startswith("data:"):
-                    yield from _streamed(json.loads(line.removeprefix("data:")))
+        for event in _events(chunk.decode("utf-8", "replace") if isinstance(chunk, bytes) else chunk):
+            yield from _streamed(event)
         return
     for choice in _field(chunk, "choices") or ():
         delta = _field(choice, "delta")

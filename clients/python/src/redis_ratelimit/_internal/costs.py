@@ -47,6 +47,12 @@ def endpoints() -> list[Any]:
     return (_of_proxy("general_settings") or {}).get("pass_through_endpoints") or []
 
 
+def flat_price(route: str) -> float:
+    """Returns the price of any request to a pass-through endpoint."""
+    paths = {str(each.get("path")).rstrip("/"): each.get("cost_per_request") or 0 for each in endpoints()}
+    return max((float(price) for path, price in paths.items() if f"{route}/".startswith(f"{path}/")), default=0.0)
+
+
 def deployments(model: str, team: str | None) -> list[Any]:
     """Returns the deployments that a request for a model may call. Without a router, that is the model itself."""
     found: Any = None
