@@ -428,6 +428,20 @@ class Endings(WithGateway):
             self.assertEqual(self.gateway.chat(owner).status, 200)
             self.assertEqual(self.gateway.ask("POST", "/v1/messages", message, owner).status, 200)
 
+    def test_the_place_of_a_request_is_free_when_it_is_answered(self) -> None:
+        owner = key(metadata={"plan": "places"})
+        asked: dict[str, dict[str, Any]] = {
+            "/v1/audio/speech": {"model": "voice", "voice": "alloy", "input": "{}"},
+            "/v1/rerank": {"model": "ranks", "query": "{}", "documents": ["a"]},
+            "/v1/images/generations": {"model": "pictures", "prompt": "{}"},
+            "/v1/embeddings": {"model": "embed", "input": "{}"},
+            "/mine/chat/completions": chat("gpt-4o"),
+        }
+        for path, body in asked.items():
+            with self.subTest(path=path):
+                answers = [self.gateway.ask("POST", path, body, owner) for _ in range(9)]
+                self.assertEqual([each.status for each in answers], [200] * 9)
+
     def test_a_proxy_that_is_killed_leaves_nothing_behind(self) -> None:
         with Gateway(CONFIG.format(url=self.provider.url, port=PORT)) as gateway:
             owner = key(metadata={"plan": "places"})

@@ -106,6 +106,9 @@ _IS_FREE = re.compile(r"a?(list|get|retrieve|delete|cancel|update|upload|file|ve
 #: Types of calls that a model answers with text.
 _WRITES = re.compile(r".*(completion|responses|messages|generate_content|pass_?through|realtime|interaction|message)")
 
+#: Types of calls whose success LiteLLM's proxy reports to no hook.
+_WITHOUT_HOOK = frozenset({"aspeech", "atranscription", "arerank", "amoderation"})
+
 #: The attributes in which LiteLLM keeps the metadata of a key and of its owners.
 _METADATA = {"key": "metadata"} | {owner: f"{owner}_metadata" for owner in ("user", "team", "organization", "end_user")}
 
@@ -233,7 +236,20 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
     ) -> dict[str, str] | None:
         """Returns the headers that report the limits of a request to its client."""
         request = self._request_of(data)
-        return None if request is None or request.reply is None else headers_of(request.asked, request.reply)
+        if request is None or request.reply is None:
+            return None
+        if "pass" in request.call_type and not getattr(request.logging, "stream", False):
+            # The answer has ended, and LiteLLM calls no other hook before its client gets it.
+            await request.wait_for_place()
+        return headers_of(request.asked, request.reply)
+
+    async def async_post_call_success_deployment_hook(self, request_data: Any, response: Any, call_type: Any) -> None:
+        """Settles a request of a type for which LiteLLM calls no other hook before its client gets the answer."""
+        request = self._request_of(request_data)
+        if request is not None and getattr(call_type, "value", None) in _WITHOUT_HOOK:
+            usage = _tokens(_field(response, "usage")) or Usage(request.estimate.input_tokens)
+            cost = request_data["litellm_logging_obj"].response_cost_calculator(response)
+            await self._settle(request, request.with_cost(usage, cost))
 
     async def async_post_call_success_hook(self, data: Any, user_api_key_dict: Any, response: Any) -> None:
         """Settles a request whose answer is not a stream."""
