@@ -4,7 +4,9 @@
 //! ```text
 //! Index                                              the reservations, live and gone
 //!   by_id        hash table of positions             is this id held?
+//!   doubled      the others of an id, in order       what another program has written
 //!   order        tree by the times they are gone     how much is held? when will enough be gone?
+//!   future       by the starts of their leases       which are seen to end earlier than stored?
 //!   lease_ends   a map, once it is asked for         how many leases run?
 //! Live                                               the live ones, at one moment
 //! ```
@@ -13,12 +15,12 @@ mod lease_ends;
 mod tree;
 
 use crate::ban::Ban;
-use crate::reservation::{Hold, OwnedReservation, Reservation, ReservationRef};
+use crate::reservation::{member_prefix, Hold, OwnedReservation, Reservation, ReservationRef};
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use lease_ends::LeaseEnds;
 use slab::Slab;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use tree::{Position, Tree};
@@ -28,6 +30,12 @@ type IndexedReservation = Reservation<Box<[u8]>, Arc<[u8]>>;
 
 /// The reservations in their positions.
 type Slots = Slab<IndexedReservation>;
+
+/// Returns the member of the reservation in a position.
+fn member_at(reservations: &Slots, position: Position) -> Box<[u8]> {
+    let member = reservations.get(position as usize).map(Reservation::member);
+    member.map_or_else(Box::default, |member| member.as_bytes().into())
+}
 
 /// Returns the id of the reservation in a position.
 fn id_at(reservations: &Slots, position: Position) -> &[u8] {
@@ -41,11 +49,11 @@ fn id_at(reservations: &Slots, position: Position) -> &[u8] {
 struct IndexSummary {
     /// The sum of all reservations.
     total: u128,
-    /// The hold of the reservation that is gone first.
+    /// The hold of the reservation that is gone first, but for those in `future`.
     first: Hold,
-    /// The time at which the last reservation is gone. 0 if there is none.
+    /// The time at which the last reservation is gone, but for those in `future`. 0 if there is none.
     last_gone_us: u64,
-    /// An upper bound of the start of all leases.
+    /// An upper bound of the start of all leases but those in `future`.
     latest_start_us: u64,
     /// The number of reservations.
     len: usize,
@@ -61,9 +69,17 @@ pub struct Index {
     summary: IndexSummary,
     reservations: Slots,
     order: Tree,
+    /// The reservations whose lease begins in the future, because the clock was set back, by the start of their lease. They
+    /// are not in `order`.
+    future: BTreeSet<(u64, Position)>,
+    /// Their sum.
+    future_total: u128,
     /// The positions by the hash of the id. The hash has a secret, because clients choose the ids. Each index has its
     /// own.
     by_id: HashTable<Position>,
+    /// Another program may have written an id more than once. Then the first of its members counts, and this has the
+    /// positions of the others.
+    doubled: BTreeMap<Box<[u8]>, Position>,
     secret: RandomState,
     /// The rules of the reservations.
     rules: BTreeSet<Arc<[u8]>>,
@@ -96,12 +112,22 @@ impl Index {
 
         /// The bytes of a rule and its place in the set.
         const PER_RULE: usize = 64;
+
+        /// The bytes of a member of usual length and its place in the map.
+        const PER_DOUBLED: usize = 128;
+
+        /// The bytes of an entry of `future`.
+        const PER_FUTURE: usize = 32;
         let ids = self.len().saturating_mul(PER_ID).saturating_add(self.id_bytes);
         let rules = self.rules.len().saturating_mul(PER_RULE);
+        let doubled = self.doubled.len().saturating_mul(PER_DOUBLED);
+        let future = self.future.len().saturating_mul(PER_FUTURE);
         let by_id = self.by_id.allocation_size();
         let ends = self.lease_ends.as_ref().map_or(0, LeaseEnds::bytes);
         let reservations = self.reservations.capacity().saturating_mul(PER_RESERVATION);
-        [reservations, ids, rules, by_id, ends].into_iter().fold(0, usize::saturating_add)
+        [reservations, ids, rules, doubled, future, by_id, ends]
+            .into_iter()
+            .fold(0, usize::saturating_add)
     }
 
     /// Returns the ban of the key.
@@ -114,7 +140,7 @@ impl Index {
         self.summary.ban = ban.map(Box::new);
     }
 
-    /// Adds a reservation. Returns false, and adds nothing, if its id is there or the index is full.
+    /// Adds a reservation. Returns false, and adds nothing, if it is there or the index is full.
     pub fn insert(&mut self, reservation: &ReservationRef) -> bool {
         let Some(position) = self.enter(reservation) else { return false };
         self.order.insert((reservation.gone_us, position), reservation.quantity);
@@ -122,7 +148,8 @@ impl Index {
             ends.insert(reservation.lease_end_us);
         }
         let summary = &mut self.summary;
-        if summary.len == 1 || reservation.gone_us < summary.first.gone_us {
+        let is_only = summary.len == self.future.len().saturating_add(1);
+        if is_only || reservation.gone_us < summary.first.gone_us {
             summary.first = Hold::of(reservation);
         }
         summary.last_gone_us = summary.last_gone_us.max(reservation.gone_us);
@@ -130,26 +157,63 @@ impl Index {
     }
 
     /// Adds a reservation to the table and the sums, but not to `order` and `lease_ends`, and returns its position. Returns
-    /// `None`, and adds nothing, if its id is there or the index is full.
+    /// `None`, and adds nothing, if it is there or the index is full.
     fn enter(&mut self, reservation: &ReservationRef) -> Option<Position> {
-        if self.get(reservation.id).is_some() {
-            return None;
+        let first = self.get(reservation.id).map(|first| first.member());
+        if let Some(first) = &first {
+            let member = reservation.member();
+            let is_first = member.as_bytes() == first.as_bytes();
+            if is_first || self.doubled.contains_key(member.as_bytes()) {
+                return None;
+            }
         }
         let (id, rule) = (reservation.id.into(), self.rule(reservation.rule));
         let Reservation { quantity, lease_ms, gone_us, lease_end_us, order_us, .. } = *reservation;
         let owned = Reservation { id, quantity, lease_ms, gone_us, lease_end_us, order_us, rule };
-        let Index { summary, reservations, by_id, secret, .. } = self;
-        let place = reservations.vacant_entry();
+        let place = self.reservations.vacant_entry();
         let position = Position::try_from(place.key()).ok()?;
         place.insert(owned);
-        let hash = |position: &Position| secret.hash_one(id_at(reservations, *position));
-        by_id.insert_unique(secret.hash_one(reservation.id), position, hash);
+        match first {
+            None => self.link(position),
+            Some(_) => self.link_doubled(reservation.id, position),
+        }
         self.newest_order_us = self.newest_order_us.max(Some(order_us));
         self.id_bytes = self.id_bytes.saturating_add(reservation.id.len());
+        let summary = &mut self.summary;
         summary.latest_start_us = summary.latest_start_us.max(reservation.start_us());
         summary.total = summary.total.saturating_add(u128::from(quantity));
         summary.len = summary.len.saturating_add(1);
         Some(position)
+    }
+
+    /// Makes the reservation in a position known by its id, which no other one has.
+    fn link(&mut self, position: Position) {
+        let Index { reservations, by_id, secret, .. } = self;
+        let hash = |position: &Position| secret.hash_one(id_at(reservations, *position));
+        by_id.insert_unique(hash(&position), position, hash);
+    }
+
+    /// Makes the reservation in a position known by its id, which others have.
+    fn link_doubled(&mut self, id: &[u8], mut position: Position) {
+        let Index { reservations, by_id, doubled, secret, .. } = self;
+        let is_it = |other: &Position| id_at(reservations, *other) == id;
+        let Some(first) = by_id.find_mut(secret.hash_one(id), is_it) else { return };
+        if member_at(reservations, position) < member_at(reservations, *first) {
+            std::mem::swap(first, &mut position);
+        }
+        doubled.insert(member_at(reservations, position), position);
+    }
+
+    /// Makes the next reservation of an id known by it, if there is one.
+    fn link_next(&mut self, id: &[u8]) {
+        use std::ops::Bound::{Included, Unbounded};
+        let prefix = member_prefix(id);
+        let from = (Included(prefix.as_bytes()), Unbounded);
+        let next = self.doubled.range::<[u8], _>(from).next().map(|(member, _)| member.clone());
+        let next = next.filter(|member| member.starts_with(prefix.as_bytes()));
+        if let Some(position) = next.and_then(|member| self.doubled.remove(&member)) {
+            self.link(position);
+        }
     }
 
     /// Updates the first and the last reservation.
@@ -170,12 +234,34 @@ impl Index {
         let is_it = |position: &Position| id_at(reservations, *position) == id;
         let place = by_id.find_entry(secret.hash_one(id), is_it).ok()?;
         let (position, _) = place.remove();
-        let old = reservations.try_remove(position as usize)?;
-        self.order.remove((old.gone_us, position));
+        if !self.doubled.is_empty() {
+            self.link_next(id);
+        }
+        self.remove_at(position)
+    }
+
+    /// Removes this reservation, which may share its id, and returns it if it was there.
+    pub fn remove_exactly(&mut self, one: &ReservationRef) -> Option<OwnedReservation> {
+        if !self.doubled.is_empty() {
+            if let Some(position) = self.doubled.remove(one.member().as_bytes()) {
+                return self.remove_at(position);
+            }
+        }
+        self.remove(one.id)
+    }
+
+    /// Removes the reservation in a position, which is no longer known by its id.
+    fn remove_at(&mut self, position: Position) -> Option<OwnedReservation> {
+        let old = self.reservations.try_remove(position as usize)?;
+        if !self.future.is_empty() && self.future.remove(&(old.start_us(), position)) {
+            self.future_total = self.future_total.saturating_sub(u128::from(old.quantity));
+        } else {
+            self.order.remove((old.gone_us, position));
+        }
         let summary = &mut self.summary;
         summary.len = summary.len.saturating_sub(1);
         summary.total = summary.total.saturating_sub(u128::from(old.quantity));
-        self.id_bytes = self.id_bytes.saturating_sub(id.len());
+        self.id_bytes = self.id_bytes.saturating_sub(old.id.len());
         if [summary.first.gone_us, summary.last_gone_us].contains(&old.gone_us) {
             self.update_first_and_last();
         }
@@ -212,7 +298,7 @@ impl Index {
         (self.newest_order_us, self.summary.ban) = (newest_order_us, ban.map(Box::new));
     }
 
-    /// Returns the reservation `id`, live or gone.
+    /// Returns the reservation `id`, live or gone. If there are several, this is the one with the first member.
     pub fn get(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
         let is_it = |position: &Position| id_at(&self.reservations, *position) == id;
         let position = *self.by_id.find(self.secret.hash_one(id), is_it)?;
@@ -262,24 +348,53 @@ impl Index {
         self.summary.len == 0 || self.summary.first.gone_us > us
     }
 
-    /// Returns whether a lease ends later than one lease from `now_us`, because the clock was set back. O(n) if it was.
-    pub fn has_future(&mut self, now_us: u64) -> bool {
-        if self.summary.latest_start_us > now_us {
-            self.find_latest_start();
+    /// Separates the reservations whose lease begins after `now_us`, because the clock was set back, and returns whether
+    /// there are any. O(n) for the first call after that, and whenever many of them are no longer in the future.
+    pub fn separate_future(&mut self, now_us: u64) -> bool {
+        /// Up to this many are put back into the order one by one.
+        const FEW: usize = 1_000;
+        let is_over = ..=(now_us, Position::MAX);
+        if self.summary.latest_start_us > now_us || self.future.range(is_over).nth(FEW).is_some() {
+            self.separate_again(now_us);
         }
-        self.summary.latest_start_us > now_us
+        while let Some((start_us, position)) = self.future.first().copied() {
+            if start_us > now_us {
+                return true;
+            }
+            self.future.pop_first();
+            let Some(one) = self.reservations.get(position as usize) else { continue };
+            self.order.insert((one.gone_us, position), one.quantity);
+            self.future_total = self.future_total.saturating_sub(u128::from(one.quantity));
+            self.summary.latest_start_us = self.summary.latest_start_us.max(start_us);
+            self.update_first_and_last();
+        }
+        false
     }
 
-    /// Updates the latest start, because the reservation that had it may have been removed.
-    fn find_latest_start(&mut self) {
-        self.summary.latest_start_us =
-            self.iter().map(|reservation| reservation.start_us()).max().unwrap_or(0);
+    /// Looks at all reservations to separate those whose lease begins after `now_us`.
+    fn separate_again(&mut self, now_us: u64) {
+        let (mut future, mut order) = (Vec::new(), Vec::with_capacity(self.len()));
+        (self.future_total, self.summary.latest_start_us) = (0, 0);
+        for (position, one) in &self.reservations {
+            let Ok(position) = Position::try_from(position) else { continue };
+            if one.is_from_future(now_us) {
+                future.push((one.start_us(), position));
+                self.future_total = self.future_total.saturating_add(u128::from(one.quantity));
+            } else {
+                order.push(((one.gone_us, position), one.quantity));
+                let latest_us = self.summary.latest_start_us.max(one.start_us());
+                self.summary.latest_start_us = latest_us;
+            }
+        }
+        self.future = future.into_iter().collect();
+        self.order = Tree::new(order.into_iter());
+        self.update_first_and_last();
     }
 
-    /// Returns up to `max_len` reservations whose lease ends later than one lease from `now_us`. O(n).
-    pub fn future(&mut self, now_us: u64, max_len: usize) -> Vec<ReservationRef<'_>> {
-        self.find_latest_start();
-        self.iter().filter(|reservation| reservation.start_us() > now_us).take(max_len).collect()
+    /// Returns the reservations that [`Index::separate_future`] has separated.
+    pub fn future(&self) -> impl Iterator<Item = ReservationRef<'_>> {
+        let one = |(_, position): &(u64, Position)| self.reservations.get(*position as usize);
+        self.future.iter().filter_map(one).map(IndexedReservation::borrowed)
     }
 
     /// Returns the place of a new reservation in the order of arrival: `now_us`, or just behind the newest if that came
@@ -288,7 +403,7 @@ impl Index {
         next_order_us(self.newest_order_us, now_us)
     }
 
-    /// Returns the live reservations at `now_us`. Leases from the future count until their stored end.
+    /// Returns the live reservations at `now_us`, but for those that [`Index::separate_future`] has separated.
     pub fn live(&self, now_us: u64) -> Live<'_> {
         let (gone, gone_len) = self.sum_and_count_gone(now_us);
         Live { index: self, now_us, gone, gone_len }
@@ -309,7 +424,7 @@ impl Index {
 pub struct IndexBuilder(Box<Index>);
 
 impl IndexBuilder {
-    /// Adds a reservation. Returns false, and adds nothing, if its id is there or the index is full.
+    /// Adds a reservation. Returns false, and adds nothing, if it is there or the index is full.
     pub fn add(&mut self, reservation: &ReservationRef) -> bool {
         self.0.enter(reservation).is_some()
     }
@@ -348,7 +463,7 @@ pub type EnoughGone = (Option<u64>, u128);
 impl Live<'_> {
     /// Returns their number.
     pub fn len(&self) -> usize {
-        self.index.len().saturating_sub(self.gone_len)
+        self.index.len().saturating_sub(self.index.future.len()).saturating_sub(self.gone_len)
     }
 
     /// Returns whether there are none.
@@ -358,7 +473,13 @@ impl Live<'_> {
 
     /// Returns the sum of their quantities.
     pub fn total(&self) -> u128 {
-        self.index.summary.total.saturating_sub(self.gone)
+        let index = self.index;
+        index.summary.total.saturating_sub(index.future_total).saturating_sub(self.gone)
+    }
+
+    /// Returns the sum of those that are gone at `us`.
+    pub fn gone_by(&self, us: u64) -> u128 {
+        self.index.sum_and_count_gone(us).0.saturating_sub(self.gone)
     }
 
     /// Returns the time at which the last of them is gone. `None` if there is none.

@@ -127,13 +127,7 @@ impl<'m> ReservationRef<'m> {
 impl<I: AsRef<[u8]>, R: AsRef<[u8]>> Reservation<I, R> {
     /// Returns the member that [`Reservation::decode`] reads.
     pub fn member(&self) -> ReservationMember {
-        let mut text = ReservationMember::new();
-        let id = self.id.as_ref();
-        text.push(&[MEMBER_PREFIX]);
-        text.push_number(u64::try_from(id.len()).unwrap_or(0), 2);
-        text.push(b":");
-        text.push(id);
-        text.push(b":");
+        let mut text = member_prefix(self.id.as_ref());
         text.push_number(self.quantity, 1);
         text.push(b":");
         text.push_number(self.lease_ms, 1);
@@ -294,6 +288,19 @@ impl HeldReservation {
         list.sort_by_cached_key(|one| one.order_us);
         list
     }
+}
+
+/// Returns what the members of an id begin with, and no others.
+// Inlined so that the text is not copied.
+#[inline(always)]
+pub fn member_prefix(id: &[u8]) -> ReservationMember {
+    let mut text = ReservationMember::new();
+    text.push(&[MEMBER_PREFIX]);
+    text.push_number(u64::try_from(id.len()).unwrap_or(0), 2);
+    text.push(b":");
+    text.push(id);
+    text.push(b":");
+    text
 }
 
 /// Splits a member into its id and the rest.

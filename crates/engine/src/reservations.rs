@@ -52,8 +52,8 @@ pub struct Reservations {
     gone_id: Option<Box<ReservationMember>>,
     /// Some leases begin after now, because the clock was set back. They end one lease from now, rewritten or not.
     has_future: bool,
-    /// The holds of the live reservations, as the call found them: it decides before it changes any. Empty if the index has
-    /// them, because it has no leases from the future.
+    /// The holds of the live reservations in a list, or of those from the future in an index, as the call found them: it
+    /// decides before it changes any.
     holds: SortedHolds,
     is_changed: bool,
 }
@@ -114,7 +114,6 @@ impl Reservations {
     ) -> Reservations {
         if all.len() >= INDEX_FROM {
             let mut builder = IndexBuilder::default();
-            // An index has each id once.
             if all.iter().all(|one| builder.add(&one.borrowed())) {
                 return Reservations::new(
                     ListOrIndex::Index(builder.build()),
@@ -148,18 +147,20 @@ impl Reservations {
     ) -> Reservations {
         let has_future = match &mut stored {
             ListOrIndex::List(all) => all.iter().any(|one| one.is_from_future(now_us)),
-            ListOrIndex::Index(index) => index.has_future(now_us),
+            ListOrIndex::Index(index) => index.separate_future(now_us),
         };
         let with_id = id.and_then(|id| stored.get(id));
         let has_id = with_id.is_some_and(|one| one.live(now_us));
         let gone_id = with_id.filter(|one| !one.live(now_us)).map(|one| Box::new(one.member()));
+        let mut view = ReservationView::at(now_us, zones);
+        let mut hold = |one: ReservationRef| Hold::of(&view.see(&one));
         let holds = match &stored {
-            ListOrIndex::Index(_) if !has_future => SortedHolds::default(),
-            ListOrIndex::List(_) | ListOrIndex::Index(_) => {
-                let mut view = ReservationView::at(now_us, zones);
-                let live = stored.iter().filter(|one| one.live(now_us));
-                live.map(|one| Hold::of(&view.see(&one))).collect()
+            ListOrIndex::List(all) => {
+                let live = all.iter().filter(|one| one.live(now_us));
+                live.map(|one| hold(one.borrowed())).collect()
             }
+            ListOrIndex::Index(index) if has_future => index.future().map(hold).collect(),
+            ListOrIndex::Index(_) => SortedHolds::default(),
         };
         let is_changed = false;
         Reservations { now_us, stored, ban, has_id, gone_id, has_future, holds, is_changed }
@@ -212,24 +213,24 @@ impl Reservations {
         self.len() == 0
     }
 
-    /// Returns the live reservations in the index. `None` if `holds` has them.
+    /// Returns the live reservations in the index, but for those in `holds`.
     fn live(&self) -> Option<Live<'_>> {
-        self.index().filter(|_| !self.has_future).map(|index| index.live(self.now_us))
+        self.index().map(|index| index.live(self.now_us))
     }
 
     /// Returns the number of live reservations.
     pub fn live_len(&self) -> usize {
-        self.live().map_or_else(|| self.holds.len(), |live| live.len())
+        self.live().map_or(0, |live| live.len()).saturating_add(self.holds.len())
     }
 
     /// Returns the sum of the quantities that live reservations hold.
     pub fn total(&self) -> u128 {
-        self.live().map_or_else(|| self.holds.total(), |live| live.total())
+        self.live().map_or(0, |live| live.total()).saturating_add(self.holds.total())
     }
 
     /// Returns the time at which the last live reservation is gone. `None` if there is none.
     pub fn last_gone_us(&self) -> Option<u64> {
-        self.live().map_or_else(|| self.holds.last_gone_us(), |live| live.last_gone_us())
+        self.live().and_then(|live| live.last_gone_us()).max(self.holds.last_gone_us())
     }
 
     /// Returns the first live reservation, in the order in which they are gone, for which `enough` is true. `enough` gets
@@ -241,12 +242,23 @@ impl Reservations {
     /// That of `enough`.
     pub fn first_gone<E>(
         &self,
-        enough: impl FnMut(u64, u128) -> Result<bool, E>,
+        mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
     ) -> Result<EnoughGone, E> {
-        match self.live() {
-            Some(live) => live.first_gone(enough),
-            None => self.holds.first_gone(enough),
+        let Some(live) = self.live() else { return self.holds.first_gone(enough) };
+        if self.holds.is_empty() {
+            return live.first_gone(enough);
         }
+        let future = self.holds.sums();
+        let (first_us, _) =
+            live.first_gone(|us, gone| enough(us, gone.saturating_add(sum_gone(&future, us))))?;
+        let is_enough = |us: u64, gone: u128| enough(us, gone.saturating_add(live.gone_by(us)));
+        let first_future_us = first_enough(&future, is_enough)?;
+        let Some(gone_us) = first_us.into_iter().chain(first_future_us).min() else {
+            return Ok((None, self.total()));
+        };
+        let before_us = gone_us.saturating_sub(1);
+        let before = live.gone_by(before_us).saturating_add(sum_gone(&future, before_us));
+        Ok((Some(gone_us), before))
     }
 
     /// Returns whether the id with which the key was read is held.
@@ -300,7 +312,10 @@ impl Reservations {
     pub fn needed_until_us(&self) -> Option<u64> {
         let last_us = match &self.stored {
             ListOrIndex::List(all) => all.iter().map(|one| one.gone_us).max(),
-            ListOrIndex::Index(index) => index.live(self.now_us).last_gone_us(),
+            ListOrIndex::Index(index) => {
+                let future_us = index.future().map(|one| one.gone_us).max();
+                index.live(self.now_us).last_gone_us().max(future_us)
+            }
         };
         let until_us = last_us.max(self.ban.map(|ban| ban.end_us()));
         until_us.filter(|until_us| *until_us > self.now_us)
@@ -363,8 +378,8 @@ impl Reservations {
             }),
             ListOrIndex::Index(index) => {
                 let mut drop_gone = |index: &mut Index, old: &ReservationMember| {
-                    let old_id = Reservation::decode(old.as_bytes()).map(|old| old.id);
-                    if old_id.and_then(|id| index.remove(id)).is_some() {
+                    let one = Reservation::decode(old.as_bytes());
+                    if one.and_then(|one| index.remove_exactly(&one)).is_some() {
                         cleaned(old, None);
                     }
                 };
@@ -379,12 +394,12 @@ impl Reservations {
                 if !self.has_future {
                     return;
                 }
-                let future = index.future(now_us, MAX_HEALED_LEASES);
-                let old: Vec<ReservationMember> = future.iter().map(Reservation::member).collect();
+                let future = index.future().take(MAX_HEALED_LEASES);
+                let old: Vec<ReservationMember> = future.map(|one| one.member()).collect();
                 for old in &old {
                     let Some(one) = Reservation::decode(old.as_bytes()) else { continue };
                     let new = view.see(&one);
-                    if index.remove(one.id).is_some() {
+                    if index.remove_exactly(&one).is_some() {
                         index.insert(&new);
                         cleaned(old, Some(&new.member()));
                     }
@@ -441,7 +456,17 @@ impl SortedHolds {
         self.holds.last().map(|hold| hold.gone_us)
     }
 
-    /// See [`Reservations::first_gone`].
+    /// Returns the time of each, and the sum of all that are gone by then.
+    fn sums(&self) -> Vec<(u64, u128)> {
+        let mut sum: u128 = 0;
+        let with_sum = |hold: &Hold| {
+            sum = sum.saturating_add(u128::from(hold.quantity));
+            (hold.gone_us, sum)
+        };
+        self.holds.iter().map(with_sum).collect()
+    }
+
+    /// See [`Reservations::first_gone`]. O(n).
     ///
     /// # Errors
     ///
@@ -460,6 +485,29 @@ impl SortedHolds {
         }
         Ok((None, gone))
     }
+}
+
+/// Returns the sum of the holds that are gone at `us`.
+fn sum_gone(sums: &[(u64, u128)], us: u64) -> u128 {
+    let gone = sums.partition_point(|(gone_us, _)| *gone_us <= us);
+    sums.split_at(gone).0.last().map_or(0, |(_, sum)| *sum)
+}
+
+/// Returns the time of the first hold for which `enough` is true, which stays true once it is.
+fn first_enough<E>(
+    mut sums: &[(u64, u128)],
+    mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
+) -> Result<Option<u64>, E> {
+    let mut found = None;
+    while let Some((gone_us, sum)) = sums.get(sums.len() / 2) {
+        let (first, rest) = sums.split_at(sums.len() / 2);
+        if enough(*gone_us, *sum)? {
+            (found, sums) = (Some(*gone_us), first);
+        } else {
+            sums = rest.get(1..).unwrap_or_default();
+        }
+    }
+    Ok(found)
 }
 
 impl FromIterator<Hold> for SortedHolds {
@@ -484,16 +532,21 @@ mod tests {
         (held.total(), held.last_gone_us(), first, held.live_len())
     }
 
-    /// Everything else that can be asked of reservations.
+    /// Everything else that can be asked of reservations, but for the one with an id.
     fn answers(held: &mut Reservations) -> impl PartialEq + std::fmt::Debug {
-        let live = [b"0", b"1", b"2", b"3"].map(|id| held.find_live(id).map(|one| one.member()));
-        let mut listed: Vec<_> =
-            held.list_live().iter().map(|one| (one.id, one.quantity, one.left_us)).collect();
-        listed.sort_by_key(|(id, ..)| id.as_bytes().to_vec());
-        (
-            (held.len(), held.running(), held.needed_until_us(), held.ban()),
-            (live.map(|member| member.map(|member| member.as_bytes().to_vec())), listed),
-        )
+        let mut listed: Vec<_> = held
+            .list_live()
+            .iter()
+            .map(|one| (one.id.as_bytes().to_vec(), one.quantity, one.left_us))
+            .collect();
+        listed.sort();
+        ((held.len(), held.running(), held.needed_until_us(), held.ban()), listed)
+    }
+
+    /// The reservation with each id.
+    fn found(held: &Reservations) -> [Option<Vec<u8>>; 4] {
+        let member = |one: ReservationRef| one.member().as_bytes().to_vec();
+        [b"0", b"1", b"2", b"3"].map(|id| held.find_live(id).map(member))
     }
 
     proptest! {
@@ -502,22 +555,28 @@ mod tests {
         #[test]
         fn a_list_and_an_index_of_the_same_reservations_agree(
             fields in proptest::collection::vec(
-                (1u64..9, 1u64..4_000, 0u64..8_000_000, prop_oneof![Just(0u64), 1u64..3_000_000]),
-                0..5,
+                (0usize..6, 1u64..9, 1u64..4_000, 0u64..8_000_000, prop_oneof![Just(0u64), 1u64..3_000_000]),
+                0..7,
             ),
             settled in proptest::collection::vec(0usize..6, 0..4),
             id in 0usize..6,
         ) {
             let ids = ["0", "1", "2", "3", "4", "5"].map(str::as_bytes);
             let (now_us, zones) = (START_US, &mut Zones::new());
-            let all: Vec<OwnedReservation> = std::iter::zip(ids, fields)
-                .map(|(id, (quantity, lease_ms, ago_us, after_us))| {
+            // In the order of a set. Another program may have written an id more than once.
+            let mut all: Vec<OwnedReservation> = fields
+                .into_iter()
+                .map(|(id, quantity, lease_ms, ago_us, after_us)| {
+                    let id = ids[id];
                     let lease_end_us = START_US + 4_000_000 - ago_us;
                     let gone_us = lease_end_us + after_us;
                     let (order_us, rule) = (lease_end_us, &b"2s"[..]);
                     Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule }.owned()
                 })
                 .collect();
+            let member = |one: &OwnedReservation| one.member().as_bytes().to_vec();
+            all.sort_by_key(member);
+            all.dedup_by_key(|one| member(one));
             let mut index = IndexBuilder::default();
             prop_assert!(all.iter().all(|one| index.add(&one.borrowed())));
             let mut index = Reservations::from_index(index.build(), now_us, Some(ids[id]), zones);
@@ -526,6 +585,7 @@ mod tests {
             prop_assert_eq!(list.must_write(), index.must_write());
             prop_assert_eq!(list.next_order_us(now_us), index.next_order_us(now_us));
             prop_assert_eq!(sums(&list), sums(&index));
+            prop_assert_eq!(found(&list), found(&index));
             prop_assert_eq!(answers(&mut list), answers(&mut index));
             let settled: Vec<&[u8]> = settled.into_iter().map(|at| ids[at]).collect();
             let mut changed = [&mut list, &mut index].map(|held| {
@@ -533,6 +593,7 @@ mod tests {
             });
             changed.iter_mut().for_each(|members| members.sort_by_key(|old| old.as_bytes().to_vec()));
             prop_assert_eq!(&changed[0], &changed[1]);
+            prop_assert_eq!(found(&list), found(&index));
             prop_assert_eq!(answers(&mut list), answers(&mut index));
             let lease_end_us = START_US + 9_000_000;
             let added = Reservation {
