@@ -80,16 +80,16 @@ pub fn decode_entry(element: &Element) -> Result<Entry, Error> {
     Entry::decode(element.score, element.member.as_bytes()).ok_or(Error::ForeignEntry)
 }
 
-/// Returns the ban in `member`. `None` if it is a reservation.
-pub fn decode_ban(member: &OwnedString) -> Result<Option<Ban>, Error> {
-    match member.as_bytes() {
-        text @ [BAN_PREFIX, ..] => Ok(Some(Ban::decode(text).ok_or(Error::ForeignEntry)?)),
-        _ => Ok(None),
-    }
+/// What an element at the score of reservations holds.
+pub enum Reserved {
+    Reservation(OwnedReservation),
+    Ban(Ban),
 }
 
-/// Decodes a reservation. Refuses a member that the module did not write.
-pub fn decode_reservation(member: &OwnedString) -> Result<OwnedReservation, Error> {
-    let reservation = Reservation::decode(member.as_bytes()).ok_or(Error::ForeignEntry)?;
-    Ok(reservation.owned())
+/// Decodes a member at the score of reservations. `None` for one that the module did not write.
+pub fn decode_reserved(member: &OwnedString) -> Option<Reserved> {
+    match member.as_bytes() {
+        text @ [BAN_PREFIX, ..] => Ban::decode(text).map(Reserved::Ban),
+        text => Reservation::decode(text).map(|one| Reserved::Reservation(one.owned())),
+    }
 }

@@ -7,12 +7,15 @@
 //! Reading a large set takes as long as a thousand calls. So a large index stays until its key is deleted or another client
 //! changes it: it takes about twice the memory of the set, and `maxmemory` bounds both. Small indexes are read again
 //! quickly. All of them together hold at most 2^20 reservations; beyond that the least recently used are dropped.
+//!
+//! If an entry among many reservations is foreign, this is kept instead of an index, so that only one call reads that far.
 
 use super::{KeyContext, ServerKeyspace};
 use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::events::{self, KeyChange};
 use crate::redis::under_lock::UnderLock;
+use commands::error::Error;
 use commands::keyspace::Keyspace;
 use engine::index::Index;
 use engine::reservations::{Reservations, INDEX_FROM};
@@ -33,18 +36,36 @@ const MAX_IN_SMALL: usize = 1 << 20;
 /// The memory that an entry takes in addition to its key and its index.
 const PER_KEY: usize = size_of::<IndexEntry>();
 
+/// What is known about the reservations of a key.
+enum Finding {
+    Index(Box<Index>),
+    /// The module did not write one of them.
+    Foreign,
+}
+
 /// The index of one key.
 struct IndexEntry {
     db: i32,
     key: Box<[u8]>,
-    /// `None` while a call uses it.
-    index: Option<Box<Index>>,
+    /// `None` while a call uses the index.
+    finding: Option<Finding>,
     /// The number of elements in the sorted set.
     len: usize,
+    /// The number of reservations that were read.
     reservations: usize,
     bytes: usize,
     /// The number of its last use, by which it is in [`Indexes::uses`]. 0 if the index is not small.
     last_use: u64,
+}
+
+impl Finding {
+    /// Returns the approximate size in bytes.
+    fn bytes(&self) -> usize {
+        match self {
+            Finding::Index(index) => index.bytes(),
+            Finding::Foreign => 0,
+        }
+    }
 }
 
 impl IndexEntry {
@@ -92,10 +113,11 @@ fn is_empty() -> bool {
     INDEX_COUNT.load(Ordering::Relaxed) == 0
 }
 
-/// Takes out the index of a key for a call, if there is one and the set still has the `len` elements that it had.
-pub fn take(key_ctx: KeyContext, len: usize) -> Option<Box<Index>> {
+/// Takes out the index of a key for a call, if there is one and the set still has the `len` elements that it had. Refuses a
+/// set in which a foreign entry was found.
+pub fn take(key_ctx: KeyContext, len: usize) -> Result<Option<Box<Index>>, Error> {
     if is_empty() {
-        return None;
+        return Ok(None);
     }
     with_indexes(|indexes| indexes.take(key_ctx.ctx.db(), key_ctx.name.as_bytes(), len))
 }
@@ -104,10 +126,22 @@ pub fn take(key_ctx: KeyContext, len: usize) -> Option<Box<Index>> {
 pub fn put(key_ctx: KeyContext, reservations: Reservations, len: usize) {
     let (ctx, db, key) = (key_ctx.ctx, key_ctx.ctx.db(), key_ctx.name.as_bytes());
     let is_changed = reservations.is_changed();
-    let is_long = reservations.len() >= INDEX_FROM;
+    let reservations_len = reservations.len();
+    let is_long = reservations_len >= INDEX_FROM;
     match reservations.into_index().filter(|_| is_long && events::watch(ctx)) {
-        Some(index) => with_indexes(|indexes| indexes.put(db, key, index, len, is_changed)),
+        Some(index) => {
+            let (finding, read) = (Finding::Index(index), reservations_len);
+            with_indexes(|indexes| indexes.put(db, key, finding, read, len, is_changed));
+        }
         None => drop_index(db, key),
+    }
+}
+
+/// Stores that in a set of `len` elements a foreign entry follows after `read` reservations.
+pub fn put_foreign(key_ctx: KeyContext, read: usize, len: usize) {
+    let (ctx, db, key) = (key_ctx.ctx, key_ctx.ctx.db(), key_ctx.name.as_bytes());
+    if read >= INDEX_FROM && events::watch(ctx) {
+        with_indexes(|indexes| indexes.put(db, key, Finding::Foreign, read, len, true));
     }
 }
 
@@ -138,18 +172,34 @@ impl Indexes {
         }
     }
 
-    fn take(&mut self, db: i32, key: &[u8], len: usize) -> Option<Box<Index>> {
+    fn take(&mut self, db: i32, key: &[u8], len: usize) -> Result<Option<Box<Index>>, Error> {
         let hash = self.secret.hash_one((db, key));
-        let entry = self.entries.find_mut(hash, |entry| entry.belongs_to(db, key))?;
-        if entry.len == len {
-            return entry.index.take();
+        let entry = self.entries.find_mut(hash, |entry| entry.belongs_to(db, key));
+        let Some(entry) = entry else { return Ok(None) };
+        if entry.len != len {
+            self.remove(db, key);
+            return Ok(None);
         }
-        self.remove(db, key);
-        None
+        match entry.finding.take() {
+            Some(Finding::Index(index)) => Ok(Some(index)),
+            Some(Finding::Foreign) => {
+                entry.finding = Some(Finding::Foreign);
+                Err(Error::ForeignEntry)
+            }
+            None => Ok(None),
+        }
     }
 
-    /// Stores the index of a key as the most recently used.
-    fn put(&mut self, db: i32, key: &[u8], index: Box<Index>, len: usize, is_changed: bool) {
+    /// Stores the finding about `read` reservations of a key as the most recently used.
+    fn put(
+        &mut self,
+        db: i32,
+        key: &[u8],
+        finding: Finding,
+        read: usize,
+        len: usize,
+        is_changed: bool,
+    ) {
         let hash_of = |db: i32, key: &[u8]| self.secret.hash_one((db, key));
         let hash = hash_of(db, key);
         let entry = self.entries.entry(
@@ -157,25 +207,25 @@ impl Indexes {
             |entry| entry.belongs_to(db, key),
             |entry| hash_of(entry.db, &entry.key),
         );
-        let (key, index_len) = (key.into(), index.len());
+        let key = key.into();
         let new_entry =
-            || IndexEntry { db, key, index: None, len, reservations: 0, bytes: 0, last_use: 0 };
+            || IndexEntry { db, key, finding: None, len, reservations: 0, bytes: 0, last_use: 0 };
         let entry = entry.or_insert_with(new_entry).into_mut();
         if self.uses.remove(&entry.last_use).is_some() {
             self.small_reservations = self.small_reservations.saturating_sub(entry.reservations);
         }
         if is_changed || entry.bytes == 0 {
             self.bytes = self.bytes.saturating_sub(entry.bytes);
-            entry.bytes = index.bytes().saturating_add(entry.key.len()).saturating_add(PER_KEY);
+            entry.bytes = finding.bytes().saturating_add(entry.key.len()).saturating_add(PER_KEY);
             self.bytes = self.bytes.saturating_add(entry.bytes);
         }
-        (entry.index, entry.len, entry.reservations) = (Some(index), len, index_len);
+        (entry.finding, entry.len, entry.reservations) = (Some(finding), len, read);
         entry.last_use = 0;
-        if index_len <= SMALL {
+        if read <= SMALL {
             self.last_use = self.last_use.saturating_add(1);
             entry.last_use = self.last_use;
             self.uses.insert(entry.last_use, hash);
-            self.small_reservations = self.small_reservations.saturating_add(index_len);
+            self.small_reservations = self.small_reservations.saturating_add(read);
         }
         // Each index that is dropped holds at least a few, and at most `SMALL` were added, so few are dropped in one call.
         while self.small_reservations > self.max_in_small && self.uses.len() > 1 {

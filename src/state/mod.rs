@@ -79,8 +79,8 @@ impl ReadBudget {
         }
     }
 
-    /// Charges for the reservations that were read into a new index. A small index is free, because it may be dropped before
-    /// the next call.
+    /// Charges for reservations that were read. Few of them are free, because their index may be dropped before the next
+    /// call.
     fn spend(&self, number: usize) {
         if number > indexes::SMALL {
             self.0.set(self.0.get().saturating_sub(number));

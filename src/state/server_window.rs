@@ -8,7 +8,7 @@
 //! Nothing is written until everything that the call reads or removes has been checked to be ours.
 
 use super::entries::{
-    decode_ban, decode_entry, decode_reservation, ServerEntries, ALL, FOREIGN, RESERVED,
+    decode_entry, decode_reserved, Reserved, ServerEntries, ALL, FOREIGN, RESERVED,
 };
 use super::{indexes, KeyHandle, ServerKey};
 use crate::environment::ZONES;
@@ -75,7 +75,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             return Err(Error::NotWindow);
         }
         self.elements = self.events.key.reader().len();
-        match indexes::take(key_ctx, self.elements) {
+        match indexes::take(key_ctx, self.elements)? {
             Some(index) => {
                 let now_us = key_ctx.now_us;
                 self.reservations =
@@ -159,17 +159,20 @@ impl<'c> ServerWindow<'_, 'c> {
                 behind = Some(element);
                 break;
             }
-            match decode_ban(&element.member)? {
-                None => all.push(decode_reservation(&element.member)?),
-                Some(_) if ban.is_some() => return Err(Error::ForeignEntry),
-                found => ban = found,
+            match decode_reserved(&element.member) {
+                Some(Reserved::Reservation(one)) => all.push(one),
+                Some(Reserved::Ban(one)) if ban.is_none() => ban = Some(one),
+                Some(Reserved::Ban(_)) | None => {
+                    indexes::put_foreign(key_ctx, all.len(), self.elements);
+                    return Err(Error::ForeignEntry);
+                }
             }
+        }
+        if let Some(budget) = &keyspace.budget {
+            budget.spend(all.len());
         }
         self.reservations =
             ZONES.with(|zones| Reservations::from_list(all, ban, key_ctx.now_us, id, zones));
-        if let (Some(budget), Some(index)) = (&keyspace.budget, self.reservations.index()) {
-            budget.spend(index.len());
-        }
         match behind.as_ref().map(decode_entry) {
             None => {}
             Some(Ok(newest)) => self.events.newest = Some(newest),

@@ -112,6 +112,34 @@ fn no_call_pays_for_a_change_that_keeps_every_reservation() {
     assert!(longest < MOST / 4, "{longest:?}");
 }
 
+/// Each call read all of them again, and RL.ALL those of all its keys.
+#[test]
+fn an_entry_that_another_client_has_written_is_found_once() {
+    let _guard = with_others();
+    const KEYS: usize = 16;
+    for (entry, is_foreign) in [("#06:r00007:1:20000:9999999999999999::-", false), ("x", true)] {
+        let (server, mut conn) = Server::with_held_clock();
+        reserve(&mut conn, "k0", &[3_600_000; 60_000]);
+        conn.int(["ZADD", "k0", "-inf", entry]);
+        let keys: Vec<_> = (0..KEYS).map(|n| format!("k{n}")).collect();
+        for key in &keys[1..] {
+            conn.cmd(["COPY", "k0", key]);
+        }
+        let clauses = "ACQUIRE 65536 0 ".repeat(KEYS);
+        let all = format!("RL.ALL_RO {KEYS} {} {}", keys.join(" "), clauses.trim());
+        conn.cmd("RL.HELD k0");
+        for call in
+            ["RL.ACQUIRE k0 65536 0 0", "RL.ACQUIRE k0 65536 0 65536", "RL.RENEW k0 x", &all]
+        {
+            assert_takes(MOST / 10, || {
+                let (took, reply) = timed(&server, &mut conn, call);
+                assert_eq!(matches!(reply, Value::ServerError(_)), is_foreign, "{call}: {reply:?}");
+                took
+            });
+        }
+    }
+}
+
 /// A call of RL.RELEASE or SREM with this many ids.
 fn ids(command: &str, key: &str, number: usize) -> Vec<String> {
     let ids = (0..number).map(|n| format!("r{n:05}"));

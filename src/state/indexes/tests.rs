@@ -14,13 +14,22 @@ fn index(reservations: usize) -> Box<Index> {
     index
 }
 
+fn finding(reservations: usize) -> Finding {
+    Finding::Index(index(reservations))
+}
+
+/// The number of reservations in the index of a key that is taken out.
+fn taken(all: &mut Indexes, db: i32, key: &[u8], len: usize) -> Option<usize> {
+    all.take(db, key, len).unwrap().map(|index| index.len())
+}
+
 fn key(number: usize) -> Vec<u8> {
     format!("key:{number}").into_bytes()
 }
 
 /// Puts an index in, and checks the bound.
 fn put(all: &mut Indexes, number: usize, reservations: usize) {
-    all.put(0, &key(number), index(reservations), reservations, true);
+    all.put(0, &key(number), finding(reservations), reservations, reservations, true);
     assert!(all.small_reservations <= all.max_in_small);
 }
 
@@ -44,7 +53,7 @@ fn the_least_recently_used_small_indexes_are_dropped() {
     (0..fit).for_each(|number| put(&mut all, number, SMALL));
     assert_eq!((all.entries.len(), all.small_reservations), (fit, fit * SMALL));
     // The first is used again, so the second is now the oldest.
-    assert!(all.take(0, &key(0), SMALL).is_some());
+    assert!(taken(&mut all, 0, &key(0), SMALL).is_some());
     put(&mut all, 0, SMALL);
     put(&mut all, fit, SMALL);
     assert!(has(&all, 0) && !has(&all, 1) && has(&all, 2) && has(&all, fit));
@@ -65,7 +74,7 @@ fn large_indexes_are_not_dropped_for_others() {
     (large..50).for_each(|number| put(&mut all, number, SMALL));
     assert_eq!(all.entries.len(), large + fit);
     for number in 0..large {
-        assert!(all.take(0, &key(number), 2 * fit * SMALL).is_some(), "{number}");
+        assert!(taken(&mut all, 0, &key(number), 2 * fit * SMALL).is_some(), "{number}");
         put(&mut all, number, 2 * fit * SMALL);
     }
     // One that has become small may be dropped, and one that has become large stays.
@@ -114,22 +123,33 @@ fn an_unchanged_index_that_is_put_back_is_the_most_recently_used() {
     let mut all = Indexes::new(MAX_IN_SMALL);
     (0..3).for_each(|number| put(&mut all, number, 9));
     let bytes = all.bytes;
-    let taken = all.take(0, &key(0), 9).unwrap();
-    all.put(0, &key(0), taken, 12, false);
+    let index = all.take(0, &key(0), 9).unwrap().unwrap();
+    all.put(0, &key(0), Finding::Index(index), 9, 12, false);
     assert_eq!(listed(&all), [key(1), key(2), key(0)]);
-    assert_eq!((all.bytes, all.take(0, &key(0), 12).is_some()), (bytes, true));
+    assert_eq!((all.bytes, taken(&mut all, 0, &key(0), 12)), (bytes, Some(9)));
 }
 
 #[test]
 fn an_index_belongs_to_one_database_and_to_a_number_of_elements() {
     let mut all = Indexes::new(MAX_IN_SMALL);
-    all.put(0, b"k", index(9), 12, true);
-    assert_eq!(all.take(0, b"k", 12).map(|index| index.len()), Some(9));
-    assert!(all.take(0, b"k", 12).is_none(), "it is out");
+    all.put(0, b"k", finding(9), 9, 12, true);
+    assert_eq!(taken(&mut all, 0, b"k", 12), Some(9));
+    assert!(taken(&mut all, 0, b"k", 12).is_none(), "it is out");
     for changed in [9, 11] {
-        all.put(1, b"k", index(10), 10, true);
-        assert!(all.take(1, b"k", changed).is_none(), "the set was changed");
-        assert!(all.take(1, b"k", 10).is_none(), "and so it was dropped");
+        all.put(1, b"k", finding(10), 10, 10, true);
+        assert!(taken(&mut all, 1, b"k", changed).is_none(), "the set was changed");
+        assert!(taken(&mut all, 1, b"k", 10).is_none(), "and so it was dropped");
     }
     assert_eq!(all.entries.len(), 1);
+}
+
+#[test]
+fn a_foreign_entry_is_remembered_until_the_set_changes() {
+    let mut all = Indexes::new(MAX_IN_SMALL);
+    all.put(0, b"k", Finding::Foreign, 9, 12, true);
+    for _ in 0..2 {
+        assert!(all.take(0, b"k", 12).is_err());
+    }
+    assert!(taken(&mut all, 0, b"k", 11).is_none());
+    assert_eq!((all.entries.len(), all.bytes, all.small_reservations), (0, 0, 0));
 }
