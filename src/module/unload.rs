@@ -1,21 +1,26 @@
 //! MODULE UNLOAD is refused if settings would be lost. The log then has the command that loads the module with them. It is
-//! also refused if the server would die of ACL rules that name commands of the module.
+//! also refused if the server would die of ACL rules that name commands of the module. And servers do not forget these
+//! commands where clients have sent them, so the module closes such connections.
 
-use super::log::log_warning;
+use super::log::{log_notice, log_warning};
 use super::registration::is_command;
 use super::settings;
 use crate::environment::ALLOW_UNLOAD;
 use crate::redis::config::has_settings;
 use crate::redis::context::Context;
 use crate::redis::load::own_path;
-use crate::redis::users::{rules_are_applied_again, users};
+use crate::redis::users::{clients, close_connection, rules_are_applied_again, users};
 
 /// The maximum length of the piece of a command in one line of the log. Servers cut lines at 1,024 bytes.
 const PIECE: usize = 880;
 
-/// Returns whether MODULE UNLOAD may go on.
+/// Returns whether MODULE UNLOAD may go on. If so, no client holds a command of the module any more.
 pub fn prepare(ctx: Context) -> bool {
-    !is_named_by_rules(ctx) && may_lose_settings(ctx)
+    let may_unload = !is_named_by_rules(ctx) && may_lose_settings(ctx);
+    if may_unload {
+        close_connections(ctx);
+    }
+    may_unload
 }
 
 /// Returns whether the server would die when it applies the rules of its users again without the module. Logs which users
@@ -49,6 +54,34 @@ fn user_with_command(line: &[u8]) -> Option<String> {
         _ => false,
     };
     words.any(is_named).then_some(name)
+}
+
+/// Closes the connections on which the server would use a command after it is gone. Servers keep a pointer to the last
+/// command of a client, for CLIENT LIST and (Redis 8) to look up its next command; to the commands of an open transaction;
+/// and (Redis 8.4, Valkey 9) to those that wait behind a blocking command.
+fn close_connections(ctx: Context) {
+    let list = clients(ctx);
+    let ids: Vec<_> = list.split(|byte| *byte == b'\n').filter_map(client_to_close).collect();
+    ids.iter().for_each(|id| close_connection(ctx, id));
+    if !ids.is_empty() {
+        log_notice(ctx, &format!("MODULE UNLOAD closed {} connections", ids.len()));
+    }
+}
+
+/// Returns the id of the client in a line of CLIENT LIST if its connection has to be closed.
+fn client_to_close(line: &[u8]) -> Option<&[u8]> {
+    let field = |name: &str| {
+        let mut words = line.split(|byte| *byte == b' ');
+        words.find_map(|word| word.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+    };
+    let command = field("cmd")?;
+    // The client whose transaction has MODULE UNLOAD has sent EXEC.
+    let is_open = !matches!(field("multi")?, b"-1" | b"0") && command != b"exec";
+    let flags = field("flags")?;
+    // A master sends no commands of the module.
+    let is_master = flags.contains(&b'M');
+    let is_to_close = is_command(command) || is_open || flags.contains(&b'b');
+    field("id").filter(|_| is_to_close && !is_master)
 }
 
 /// Returns whether all settings are at their defaults, or `allow-unload` permits to lose them.

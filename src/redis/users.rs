@@ -1,4 +1,4 @@
-//! The users of the server.
+//! The users and clients of the server.
 
 use super::api::optional;
 use super::context::Context;
@@ -14,4 +14,14 @@ pub fn users(ctx: Context) -> Vec<Vec<u8>> {
     // The only reason for no reply is a command that redis.conf has renamed.
     let reply = ctx.call(c"ACL", &[b"LIST"]);
     reply.iter().flat_map(|reply| reply.texts()).map(<[u8]>::to_vec).collect()
+}
+
+/// Returns CLIENT LIST: a line of fields `name=value` for each client.
+pub fn clients(ctx: Context) -> Vec<u8> {
+    ctx.call(c"CLIENT", &[b"LIST"]).map_or(Vec::new(), |reply| reply.text().to_vec())
+}
+
+/// Closes the connection of another client.
+pub fn close_connection(ctx: Context, id: &[u8]) {
+    ctx.call(c"CLIENT", &[b"KILL", b"ID", id]);
 }

@@ -227,6 +227,7 @@ fn the_module_is_unloaded_only_when_no_call_waits() {
     conn.cmd("RL.RELEASE k holder");
     assert_eq!(acquired(&waiter.recv()).id(), "a");
     can_be_unloaded(&server);
+    let mut conn = server.conn();
     conn.refuses(waits("b"), "ERR unknown command");
     // Grants are plain data, and stay valid when the module is loaded again.
     assert_eq!(conn.text(["MODULE", "LOAD", &module_path()]), "OK");

@@ -1,6 +1,7 @@
 //! MODULE UNLOAD: what is lost, what stays, and what the log says about it.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::process::Command;
 
 use support::*;
@@ -101,6 +102,50 @@ fn rules_that_name_a_command_keep_the_module_loaded() {
     let others = "on ~+rl.throttle +rl.throttle -@all +@ratelimit +get -@dangerous";
     assert_eq!(conn.text(format!("ACL SETUSER +rl.throttle {others}")), "OK");
     assert_eq!(conn.pipeline([unload, &load]), [Value::Okay, Value::Okay]);
+}
+
+/// Each of these servers has crashed, or has run another command than was sent.
+#[test]
+fn no_connection_keeps_a_command_of_a_module_that_is_gone() {
+    let (server, mut conn) = Server::connect();
+    let load = format!("MODULE LOAD {}", module_path());
+    let reload = ["MODULE UNLOAD ratelimit", &load];
+    let transaction = ["MULTI", reload[0], reload[1], "EXEC"];
+    let commands = ["RL.WINDOW k 5 60", "RL.TOP", "RL.ALL 1 k WINDOW 5 60"];
+    for reload in [&reload[..], &transaction[..]] {
+        let mut clients: Vec<_> = (0..8).map(|_| server.conn()).collect();
+        for (client, command) in clients.iter_mut().zip(commands.into_iter().cycle()) {
+            client.cmd(command);
+        }
+        let [_, _, went_on, open, discarded, behind, refused, idle] = &mut clients[..] else {
+            panic!()
+        };
+        went_on.cmd("PING");
+        open.pipeline(["MULTI", "RL.WINDOW k 5 60", "PING"]);
+        discarded.pipeline(["MULTI", "RL.WINDOW k 5 60", "DISCARD"]);
+        // In one piece: some servers look up the second command before the first has ended.
+        let piece = "*3\r\n$5\r\nBLPOP\r\n$4\r\nlist\r\n$2\r\n60\r\n\
+            *4\r\n$9\r\nRL.WINDOW\r\n$1\r\nk\r\n$1\r\n5\r\n$2\r\n60\r\n";
+        behind.socket().write_all(piece.as_bytes()).unwrap();
+        refused.refuses("RL.WINDOW k", "ERR wrong number of arguments");
+        idle.cmd("PING");
+        eventually(SOON, || server.info_number("blocked_clients") == 1);
+
+        let replies = conn.pipeline(reload);
+        assert!(!format!("{replies:?}").contains("Error"), "{replies:?}");
+        // What was freed is used again.
+        conn.pipeline(
+            (0..200).map(|length| format!("SET filler{length} {}", "x".repeat(length + 1))),
+        );
+        let list = conn.text("CLIENT LIST");
+        assert!(!list.contains("cmd=rl."), "{list}");
+        for (number, client) in clients.iter_mut().enumerate() {
+            let is_open = client.try_cmd("PING").is_ok();
+            assert_eq!(is_open, [2, 4, 7].contains(&number), "{number}");
+        }
+        assert_eq!(conn.ints("RL.WINDOW_RO k 5 60")[1], 5);
+        conn.cmd("FLUSHALL");
+    }
 }
 
 /// Has redis-cli read the command that the log named last to load the module again. Returns the command and the reply.
