@@ -243,6 +243,27 @@ fn a_misspelled_setting_is_reported_as_docs_operations_says() {
 }
 
 #[test]
+fn rules_of_the_module_keep_a_server_without_it_from_starting_as_docs_operations_says() {
+    let server = Server::start();
+    let load = format!("loadmodule {}", module_path());
+    let acl_file = server.dir().join("users.acl");
+    let has_category = server.version().has_own_categories();
+    for rule in ["+rl.throttle", "-rl.top", "+@ratelimit"] {
+        let user = format!("user app on nopass {rule}");
+        fs::write(&acl_file, format!("{user}\n")).unwrap();
+        for line in [user, format!("aclfile {}", acl_file.display())] {
+            let log = log_of_a_start_that_fails(&server, &format!("{line}\n"));
+            documented("Unknown command or category name in ACL", &log);
+            if rule == "+@ratelimit" && !has_category {
+                continue;
+            }
+            let other = Server::builder().module(false).config(&load).config(line).start();
+            assert!(other.conn().text("ACL WHOAMI") == "default");
+        }
+    }
+}
+
+#[test]
 fn a_second_load_is_refused_with_the_reason_in_the_log() {
     const REASON: &str =
         "a module with the name ratelimit is already loaded: keep one loadmodule line, or send \
