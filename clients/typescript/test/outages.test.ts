@@ -18,6 +18,8 @@ import { Proxy, Server, SINGLE, type Opened } from "./servers.js";
 
 const DEADLINE = 250;
 const PAGE = process.env["OUTAGES_TABLE"];
+/** The milliseconds that a busy machine may add to the time of a call. */
+const SLACK = PAGE === undefined ? 1000 : 50;
 const CALLS = Number(process.env["OUTAGES_CALLS"] ?? 100);
 const WINDOW = { limit: 1_000_000_000, period: "1d" };
 
@@ -35,9 +37,9 @@ class Lateness {
     }, DEADLINE);
   }, 2);
 
-  /** The deadline, 50 ms, and the delay of timers. If no page is written, there is a second more. */
+  /** The longest time of a call: the deadline, and what a busy machine and late timers add. */
   get soon(): number {
-    return DEADLINE + (PAGE === undefined ? 1000 : 50) + this.#now;
+    return DEADLINE + SLACK + this.#now;
   }
 
   begin(): void {
@@ -182,7 +184,7 @@ async function outage(
   );
   await end();
   const back = await untilDecided(limiter);
-  assert.ok(back <= 2000, `${back} ms until the server decides again`);
+  assert.ok(back <= 2000 + SLACK, `${back} ms until the server decides again`);
   const after = await atOnce(limiter, 200);
   all(after, "decided", 5000);
   const then = `open: ${short(middle(times(open)))} ms; the server's again after ${short(back)} ms`;
@@ -229,7 +231,7 @@ for (const [library, open] of SINGLE) {
       all(await underWay, "unreachable", PATIENT / 4);
       for (let at = 0; at < 10; at += 1) all([await measured(limiter)], "unreachable", PATIENT / 4);
       await server.start();
-      assert.ok((await untilDecided(limiter)) <= 2000);
+      assert.ok((await untilDecided(limiter)) <= 2000 + SLACK);
     };
     test(
       "killed: calls under way and later ones are answered at once, long before their deadline",
@@ -300,7 +302,7 @@ for (const [library, open] of SINGLE) {
     /** Records calls, and waits until the server decides again. */
     async function record(what: string, answer: string, limiter: Limiter, calls: MeasuredCall[]): Promise<void> {
       const back = await untilDecided(limiter);
-      assert.ok(back <= 2000, `${back} ms until the server decides again`);
+      assert.ok(back <= 2000 + SLACK, `${back} ms until the server decides again`);
       rows.push({ what, library, answer, calls, then: `the server's again after ${short(back)} ms` });
     }
 

@@ -25,6 +25,8 @@ const MS: Duration = Duration::from_millis(1);
 /// The longest wait for something that takes milliseconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const DEADLINE: Duration = Duration::from_millis(250);
+/// The time that a busy machine may add to a deadline.
+const SLACK: Duration = Duration::from_secs(1);
 
 /// A rate that admits every call of a test.
 fn rate() -> Rate {

@@ -16,10 +16,10 @@ use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
 use super::proxy::Proxy;
-use super::{per_day, rate, url, DEADLINE, MS, PATIENCE};
+use super::{per_day, rate, url, DEADLINE, MS, PATIENCE, SLACK};
 
-/// The longest that a call may take beyond its deadline, unless the machine stalls.
-const SLACK: Duration = Duration::from_millis(50);
+/// If the machine stalls for longer, a server may answer nothing within a deadline.
+const STALL: Duration = Duration::from_millis(25);
 
 /// The results of calls, and the times that they took.
 #[derive(Default)]
@@ -49,6 +49,10 @@ impl Answers {
         times[times.len() / 2]
     }
 
+    fn min(&self) -> Duration {
+        *self.times.iter().min().unwrap()
+    }
+
     fn max(&self) -> Duration {
         *self.times.iter().max().unwrap()
     }
@@ -56,6 +60,12 @@ impl Answers {
     #[track_caller]
     fn assert_all(&self, kind: &str) {
         assert!(self.kinds.keys().eq([kind].iter()), "{self:?}, not {kind}");
+    }
+
+    /// Asserts that the server is not taken for unreachable: it is only busy.
+    #[track_caller]
+    fn assert_none_let_through(&self) {
+        assert!(self.kinds.keys().all(|kind| ["Busy", "decided"].contains(kind)), "{self:?}");
     }
 
     #[track_caller]
@@ -66,7 +76,7 @@ impl Answers {
     /// Asserts that each call took until the deadline, and not much longer.
     #[track_caller]
     fn assert_at_the_deadline(&self) {
-        assert!(*self.times.iter().min().unwrap() >= DEADLINE, "{self:?}, before the deadline");
+        assert!(self.min() >= DEADLINE, "{self:?}, before the deadline");
         self.assert_within(DEADLINE + SLACK);
     }
 }
@@ -205,14 +215,14 @@ fn away(
     let answers = caller.one_by_one(3);
     answers.assert_all("allowed");
     match name {
-        // A connection is refused at once.
-        "killed" => answers.assert_within(SLACK),
+        // A connection is refused at once. The fastest call counts, as the machine may be busy.
+        "killed" => assert!(answers.min() < DEADLINE, "{answers:?}"),
         _ => answers.assert_at_the_deadline(),
     }
     table.row(name, "as `unreachable` says", &answers);
     let opened = caller.one_by_one(2000);
     opened.assert_all("allowed");
-    assert!(opened.p50() < MS / 10, "{opened:?}");
+    assert!(opened.p50() < MS, "{opened:?}");
     table.row(&format!("{name}, breaker open"), "as `unreachable` says, at once", &opened);
     for times in [200, 600] {
         caller.at_once(times).assert_all("allowed");
@@ -249,7 +259,7 @@ fn first_calls(table: &mut Table, name: &str, mut server: Server, happen: impl F
 
 #[test]
 fn the_table_of_outages() {
-    unless_stalled(SLACK / 2, || {
+    unless_stalled(STALL, || {
         let mut table = Table::default();
         let rows = &mut table;
         away(rows, "killed", |server, _| server.stop(Stop::Kill), |server, _| start_again(server));
@@ -267,7 +277,7 @@ fn the_table_of_outages() {
             let frozen = server.freeze();
             let answers = caller.at_once(times);
             answers.assert_all("allowed");
-            answers.assert_within(DEADLINE + SLACK * 4);
+            answers.assert_within(DEADLINE + SLACK);
             rows.row(&format!("stopped, {times} calls at once"), "as `unreachable` says", &answers);
             drop(frozen);
         }
@@ -358,9 +368,9 @@ fn slow(table: &mut Table) {
         "decided, or `Error::Busy` past the deadline",
         &answers,
     );
-    assert!(answers.kinds.keys().all(|kind| ["Busy", "decided"].contains(kind)), "{answers:?}");
+    answers.assert_none_let_through();
     assert!(answers.kinds["Busy"] > 0 && answers.kinds["decided"] > 0, "{answers:?}");
-    answers.assert_within(DEADLINE + SLACK * 4);
+    answers.assert_within(DEADLINE + SLACK);
     caller.decides_again(Duration::from_secs(1));
 }
 
@@ -369,8 +379,9 @@ fn healthy(table: &mut Table) {
     let caller = Caller::allowing(server.port());
     for times in [200, 600] {
         let answers = caller.at_once(times);
-        answers.assert_all("decided");
-        table.row(&format!("healthy, {times} calls at once"), "decided", &answers);
+        answers.assert_none_let_through();
+        let name = format!("healthy, {times} calls at once");
+        table.row(&name, "decided, or `Error::Busy`", &answers);
     }
 }
 
@@ -413,7 +424,7 @@ async fn busy(limiter: &Limiter) -> Result<Reply, Error> {
     let rate = rate();
     let call = tokio::spawn(limiter.take("k", &rate).into_future());
     tokio::task::yield_now().await;
-    std::thread::sleep(DEADLINE + SLACK * 2);
+    std::thread::sleep(DEADLINE + MS * 100);
     call.await.unwrap()
 }
 
@@ -444,7 +455,7 @@ async fn a_program_that_is_busy_gets_replies_late_or_busy_up_to_ten_times() {
 
 #[test]
 fn a_call_that_waits_has_that_much_more_time() {
-    unless_stalled(SLACK / 2, || {
+    unless_stalled(STALL, || {
         let server = Server::start();
         let caller = Caller::allowing(server.port());
         caller.runtime.block_on(async {
@@ -475,7 +486,7 @@ fn a_call_that_waits_without_end_connects_within_the_deadline() {
         limiter.take("k", &rate()).block(Duration::ZERO).await
     });
     answers.assert_all("allowed");
-    answers.assert_within(DEADLINE + SLACK * 4);
+    answers.assert_within(DEADLINE + SLACK);
     drop(frozen);
 }
 
@@ -510,7 +521,7 @@ fn an_error_says_why_there_is_no_connection() {
 
 #[test]
 fn a_reply_that_stops_in_its_middle() {
-    unless_stalled(SLACK / 2, || {
+    unless_stalled(STALL, || {
         let server = Server::start();
         let proxy = Proxy::start(server.port());
         let caller = Caller::allowing(proxy.port());

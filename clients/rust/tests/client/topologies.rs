@@ -7,7 +7,7 @@ use redis_ratelimit_client::{Clause, Error, Limiter, Semaphore, Unreachable, Win
 use support::{eventually, text, wait_for_sync, Cluster, Sentinel, Server};
 use tokio::time::sleep;
 
-use super::{patient, per_day, rate, url, DEADLINE, MS, PATIENCE};
+use super::{patient, per_day, rate, url, DEADLINE, MS, PATIENCE, SLACK};
 
 /// A Sentinel that watches a master.
 fn watch(master: &Server) -> Sentinel {
@@ -42,12 +42,12 @@ async fn calls_go_to_the_new_master_after_a_failover() {
     for _ in 0..4 {
         let begin = Instant::now();
         assert!(!limiter.take("k", &rate()).await.unwrap().reachable);
-        assert!(begin.elapsed() < DEADLINE + MS * 200);
+        assert!(begin.elapsed() < DEADLINE + SLACK);
     }
     // A server that changes its role hangs up.
     let replication = || replica.try_ask("INFO replication").map(|reply| text(&reply));
     eventually(PATIENCE, || replication().is_some_and(|text| text.contains("role:master")));
-    until_decided(&limiter, "k", Duration::from_secs(4)).await;
+    until_decided(&limiter, "k", Duration::from_secs(4) + SLACK).await;
     let reply = limiter.take("after", &per_day(5)).await.unwrap();
     assert!(reply.reachable);
     assert_eq!(replica.conn().int("EXISTS after"), 1);
@@ -85,7 +85,7 @@ async fn a_sentinel_that_hangs_is_given_up_at_the_deadline() {
     for _ in 0..3 {
         let begin = Instant::now();
         assert!(!limiter.take("k", &rate()).await.unwrap().reachable);
-        assert!(begin.elapsed() < DEADLINE + MS * 200);
+        assert!(begin.elapsed() < DEADLINE + SLACK);
     }
     // A sentinel that answers is found although another one is silent.
     let master = Server::start();
@@ -155,7 +155,8 @@ async fn a_cluster_of_which_no_node_answers_is_not_asked_by_every_call() {
     for _ in 0..100 {
         assert!(!limiter.take("k", &rate()).await.unwrap().reachable);
     }
-    assert!(begin.elapsed() < MS * 90, "{:?}", begin.elapsed());
+    // If each asked, they would take ten seconds.
+    assert!(begin.elapsed() < MS * 5_000, "{:?}", begin.elapsed());
 }
 
 #[tokio::test]
@@ -213,7 +214,7 @@ async fn a_node_that_is_away_takes_no_other_with_it_and_its_replica_takes_over()
     for _ in 0..5 {
         let begin = Instant::now();
         assert!(!limiter.take("b", &rate()).await.unwrap().reachable);
-        assert!(begin.elapsed() < DEADLINE + MS * 200);
+        assert!(begin.elapsed() < DEADLINE + SLACK);
         let reply = limiter.take("a", &rate()).await.unwrap();
         assert!(reply.reachable, "another node decides as ever");
     }
