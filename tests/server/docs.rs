@@ -158,7 +158,14 @@ fn run(block: &Block, reader: Reader, server: &Server, conn: &mut Conn) -> Resul
                 server.clock().advance_us(TURN.as_micros() as i64);
             }
         }
-        let reply = conn.recv();
+        let mut reply = conn.recv();
+        // A module cannot reply with a map before Redis 7.0.
+        if let (true, false, Value::Array(list)) =
+            (printed.starts_with('{'), server.version().is_from(7, 0), &reply)
+        {
+            let pairs = list.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone()));
+            reply = Value::Map(pairs.collect());
+        }
         let has = |name: &str| command.iter().any(|word| word.eq_ignore_ascii_case(name));
         let mut shown = print(&reply);
         if let (true, false, Value::Array(elements)) = (has("RL.ACQUIRE"), has("ID"), &reply) {
