@@ -47,7 +47,7 @@ trap 'rm -rf "$work"' EXIT
 (cd "$dist" && sha256sum --quiet --check SHA256SUMS)
 module=$dist/libredis_ratelimit-linux-$name.so
 deb=$dist/redis-ratelimit_$version-1_$name.deb
-for file in "${module##*/}" "$stem.tar.gz" "$stem.cdx.json" "${deb##*/}" Dockerfile; do
+for file in "${module##*/}" "$stem.tar.gz" "$stem.cdx.json" "${deb##*/}" Dockerfile redis.conf; do
     expect "checksums of $file" 1 "$(grep -c " $file\$" "$dist/SHA256SUMS")"
 done
 

@@ -10,7 +10,7 @@
 # redis-ratelimit-VERSION-linux-TARGET.tar.gz    the module, licences, redis.conf.example, pages, examples and clients
 # redis-ratelimit-VERSION-linux-TARGET.cdx.json  what is inside: a CycloneDX SBOM
 # redis-ratelimit_VERSION-1_TARGET.deb           a package for Debian and Ubuntu: the module and the pages for operators
-# Dockerfile                                     makes images of the modules next to it
+# Dockerfile redis.conf                          make images of the modules next to them
 # SHA256SUMS                                     of all of them
 #
 # The same commit and the same rustc, which BUILD.txt in the archive names, give the same bytes in any folder. Files have the
@@ -250,7 +250,8 @@ done
 
 sed -e "s/^ARG VERSION=.*/ARG VERSION=$version/; s/^ARG REVISION=.*/ARG REVISION=${commit%%,*}/" \
     -e "s|^ARG HOMEPAGE=.*|ARG HOMEPAGE=${HOMEPAGE:-unknown}|" packaging/Dockerfile >"$dist/Dockerfile"
-touch --date="@$SOURCE_DATE_EPOCH" "$dist/Dockerfile"
+cp packaging/redis.conf "$dist/redis.conf"
+touch --date="@$SOURCE_DATE_EPOCH" "$dist/Dockerfile" "$dist/redis.conf"
 
 (cd "$dist" && rm -f SHA256SUMS && sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS .)
 echo "In $dist:"

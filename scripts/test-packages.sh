@@ -205,6 +205,8 @@ try_image_offline() { # server
         [ -z "$answer" ] || break
     done
     [ "$answer" = "0 16 15 -1 2" ] || die "the server in the image answers: $answer"
+    answer=$(chroot "$root" "$1-cli" CONFIG REWRITE)
+    [[ $answer == *"Permission denied"* ]] || die "CONFIG REWRITE in the image answers: $answer"
     echo "ok: $answer"
 
     echo "--- server: healthy with the module, and only with it"

@@ -44,6 +44,42 @@ fn a_server_with_the_recommended_lines_starts_again_after_each_rewrite() {
     }
 }
 
+/// With `--loadmodule` in a command, CONFIG REWRITE would write a second line into its file.
+#[test]
+fn containers_load_the_module_by_a_file_that_survives_a_rewrite() {
+    let (page, image) = (file("docs/install.md"), file("packaging/Dockerfile"));
+    let lines = page.lines().chain(image.lines().rfind(|line| line.starts_with("CMD ")));
+    let array = |line: &str| {
+        let (name, words) = line.trim().split_once(" [")?;
+        let words = ["[", words].concat();
+        let is_command = ["command:", "args:", "CMD"].contains(&name);
+        is_command.then(|| serde_json::from_str::<Vec<String>>(&words).expect("an array of words"))
+    };
+    let commands: Vec<_> = lines.filter_map(array).collect();
+    assert_eq!(commands.len(), 3, "Compose, Kubernetes and the image: {commands:?}");
+    for command in &commands {
+        assert!(command[0].ends_with(".conf"), "{command:?}");
+        assert!(!command.contains(&"--loadmodule".into()), "{command:?}");
+    }
+    let (_, config) = page.split_once("  redis.conf: |\n").expect("the ConfigMap");
+    let (config, _) = config.split_once("\n```").unwrap();
+    for (config, path) in [
+        (config, "/modules/libredis_ratelimit.so"),
+        (&file("packaging/redis.conf"), "/usr/lib/redis/modules/libredis_ratelimit.so"),
+    ] {
+        assert!(config.contains(path), "{config}");
+        let config = config.replace(path, &module_path());
+        let mut builder = Server::builder().module(false);
+        for line in config.lines() {
+            builder = builder.config(line.trim());
+        }
+        let mut server = builder.start();
+        assert_eq!(server.conn().text("CONFIG REWRITE"), "OK");
+        server.restart(Stop::NoSave);
+        assert_eq!(server.conn().ints("RL.WINDOW k 5 60")[..3], [0, 5, 4]);
+    }
+}
+
 #[test]
 fn after_a_failover_by_sentinel_each_server_starts_again_from_its_own_file() {
     let has_settings = Version::under_test().is_from(7, 0);
