@@ -14,7 +14,7 @@
 #
 # Two more cases run only if they are named, as in CI each week. They need no packages:
 #
-# bookworm-source noble-source
+# bookworm-source trixie-source noble-source
 #                   `make run` and `make test` of the files that git tracks, on a clean system with nothing but make and Rust
 #
 # Needs root to create these systems in target/package/roots. Each case runs in its own namespaces, so nothing is mounted
@@ -281,9 +281,9 @@ try_case() {
     case $1 in
     image-*) in_clean_root trixie try_image "${1#*-}" ;;
     arm64 | again) "try_$1" ;;
-    bookworm-source | noble-source) in_clean_root "${1%-*}" try_source ;;
+    *-source) in_clean_root "${1%-*}" try_source ;;
     *-*) in_clean_root "${1%-*}" try_debian "${1%-*}" "${1#*-}" ;;
-    *) die "There is no case $1. There are: ${all[*]} bookworm-source noble-source" ;;
+    *) die "There is no case $1. There are: ${all[*]} bookworm-source trixie-source noble-source" ;;
     esac
 }
 
