@@ -15,7 +15,7 @@ import os
 import sys
 
 import redis
-from redis_ratelimit import Busy, Limiter, Window
+from redis_ratelimit import Busy, Limiter, Window, client_address
 
 TRIES = Window.per("5/15min")
 client = redis.Redis.from_url(os.environ.get("REDIS_URL", "redis://127.0.0.1:6379"))
@@ -28,7 +28,7 @@ def password_is_right(name, password):
 
 
 def login(name, password, address):
-    key = f"login:{address}:{name}"
+    key = f"login:{client_address(address)}:{name}"
     try:
         # Counts the try before the password is compared: however many come at once, five get that far.
         reply = limiter.window(key, TRIES, count_denied=True)

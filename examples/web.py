@@ -14,7 +14,7 @@ import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import redis
-from redis_ratelimit import Busy, Clause, Limiter, Rate, Window, headers, problem
+from redis_ratelimit import Busy, Clause, Limiter, Rate, Window, client_address, headers, problem
 
 # Replace this by your own accounts. A client without a key is a visitor, and all visitors together are one tenant.
 TENANTS = {"acme-1": "acme", "zebra-1": "zebra"}
@@ -39,7 +39,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         tenant = TENANTS.get(self.headers.get("X-Api-Key"), "visitors")
         try:
-            reply = limiter.all(clauses(tenant, self.client_address[0]))
+            # Behind a proxy: client_address(self.client_address[0], self.headers.get("X-Forwarded-For"), proxies=1)
+            reply = limiter.all(clauses(tenant, client_address(self.client_address[0])))
         except (Busy, redis.RedisError) as error:
             print(f"refused: {error}", flush=True)
             return self.refuse(problem(), {"Retry-After": 1})

@@ -2,6 +2,8 @@
 
     pip install Flask-Limiter redis ./clients/python
     flask --app examples/switch/flask_limiter_after run
+
+get_remote_address counts each IPv6 address by itself. client_address of redis_ratelimit.flask counts their networks.
 """
 
 import os

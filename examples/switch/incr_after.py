@@ -9,6 +9,7 @@ import os
 import redis
 from flask import Flask, request
 from redis_ratelimit import Limiter, Window
+from redis_ratelimit.flask import client_address
 
 app = Flask(__name__)
 client = redis.Redis.from_url(os.environ.get("REDIS_URL", "redis://localhost:6379"))
@@ -22,6 +23,6 @@ def is_allowed(key):
 
 @app.get("/search")
 def search():
-    if not is_allowed(f"search:{request.remote_addr}"):
+    if not is_allowed(f"search:{client_address()}"):
         return "slow down\n", 429
     return f"found {request.args.get('q', '')}"

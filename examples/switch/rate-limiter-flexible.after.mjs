@@ -10,6 +10,7 @@ const limiter = new RateLimiterRatelimit({ storeClient: client, points: 3, durat
 
 const server = createServer(async (request, response) => {
   try {
+    // For clients of IPv6, use clientAddress(request) of redis-ratelimit-client.
     await limiter.consume(request.socket.remoteAddress);
     response.end("hello\n");
   } catch (denied) {

@@ -2,6 +2,8 @@
 
     pip install fastapi slowapi redis uvicorn ./clients/python
     uvicorn --app-dir examples/switch slowapi_after:app
+
+get_remote_address counts each IPv6 address by itself. client_address of redis_ratelimit.fastapi counts their networks.
 """
 
 import os

@@ -34,6 +34,8 @@ MISTAKES: list[dict[str, Any]] = json.loads((FOLDER / "mistakes.json").read_text
 SPOKEN: list[dict[str, Any]] = json.loads((FOLDER / "spoken.json").read_text("utf-8"))
 #: Several limits that were asked for one request, and the headers of its response.
 HTTP: list[dict[str, Any]] = json.loads((FOLDER / "http.json").read_text("utf-8"))
+#: Addresses of peers with the header X-Forwarded-For, and the address of the client.
+ADDRESSES: list[dict[str, Any]] = json.loads((FOLDER / "addresses.json").read_text("utf-8"))
 #: The numbers that all clients share. Their names have the units.
 NUMBERS: dict[str, Any] = json.loads((FOLDER / "numbers.json").read_text("utf-8"))
 #: Events of leases, and the commands that they send.

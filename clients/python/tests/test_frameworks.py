@@ -22,6 +22,7 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Response, WebSoc
 from litestar import get
 from litestar.di import NamedDependency, Provide
 from litestar.testing import create_test_client
+from starlette.requests import HTTPConnection
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
@@ -270,13 +271,13 @@ class WithTheMiddleware(OnAServer):
         return app
 
     def test_each_response_has_headers_and_a_denial_is_429(self) -> None:
-        with TestClient(self.app()) as client:
+        with TestClient(self.app(), client=("192.0.2.7", 5)) as client:
             first, _, denied = (client.get("/hello") for _ in range(3))
         self.assertEqual((first.status_code, first.json()), (200, "hello"))
         self.assertEqual(first.headers["ratelimit-policy"], '"web";q=2;w=3600')
         self.assertRegex(first.headers["ratelimit"], '^"web";r=1;t=1[78][0-9]{2}$')
         self.check_denied(denied.status_code, denied.headers, denied.content, ["web"])
-        self.assertTrue(plain.exists("web:testclient"))
+        self.assertTrue(plain.exists("web:192.0.2.7"))
 
     def test_what_a_reply_does_to_a_request(self) -> None:
         async def sorry(scope: Any, receive: Any, send: Any) -> None:
@@ -301,12 +302,12 @@ class WithTheMiddleware(OnAServer):
                     self.check_unavailable(status, answer.headers, answer.content)
 
     def test_websocket_connections_are_counted_and_have_headers(self) -> None:
-        with TestClient(self.app(pk=client_address)) as client:
+        with TestClient(self.app(pk=client_address), client=("192.0.2.7", 5)) as client:
             with client.websocket_connect("/ws") as websocket:
                 told = {name.decode(): value.decode() for name, value in websocket.extra_headers or []}
             self.assertEqual(told["x-own"], "1")
             self.assertEqual(told["x-ratelimit-remaining"], "1")
-            self.assertEqual(told["ratelimit-policy"], '"web";q=2;w=3600;pk=:dGVzdGNsaWVudA==:')
+            self.assertEqual(told["ratelimit-policy"], '"web";q=2;w=3600;pk=:MTkyLjAuMi43:')
             client.get("/none")
             with self.assertRaises(WebSocketDenialResponse) as denied:
                 with client.websocket_connect("/ws"):
@@ -502,3 +503,33 @@ class WithLitestar(unittest.TestCase):
             with create_test_client(handler, logging_config=None) as client:
                 self.assertEqual(client.get("/").status_code, 200, kind)
         self.assertEqual(given, list(answers.values()))
+
+
+class Addresses(unittest.TestCase):
+    def test_the_address_of_a_request_is_found_in_each_framework(self) -> None:
+        peer, fields = "10.0.0.1", ["192.0.2.66", "192.0.2.67, 2001:db8:1:2::1"]
+        sent = [(b"X-Forwarded-For", field.encode()) for field in fields]
+        scope = {"type": "http", "client": (peer, 5), "headers": sent}
+        environ = {"REMOTE_ADDR": peer, "HTTP_X_FORWARDED_FOR": ",".join(fields)}
+        unix = {"REMOTE_ADDR": ""}
+        of_flask = redis_ratelimit.flask.client_address
+        app = flask.Flask("addresses")
+
+        def in_flask(environ: Any, **options: Any) -> str:
+            with app.test_request_context(environ_overrides=environ):
+                return of_flask(**options)
+
+        def in_django(environ: Any, **options: Any) -> str:
+            return redis_ratelimit.django.client_address(RequestFactory().get("/", **environ), **options)
+
+        def in_fastapi(scope: Any, **options: Any) -> str:
+            return redis_ratelimit.fastapi.client_address(HTTPConnection(scope), **options)
+
+        cases = (client_address, scope, {"type": "http"}), (in_fastapi, scope, {"type": "http", "headers": []})
+        for find, request, nobody in *cases, (in_flask, environ, unix), (in_django, environ, unix):
+            with self.subTest(find=find):
+                self.assertEqual(find(request), peer)
+                self.assertEqual(find(request, proxies=1), "2001:db8:1:2::/64")
+                self.assertEqual(find(request, proxies=1, ipv6_prefix=48), "2001:db8:1::/48")
+                self.assertEqual(find(request, proxies=2), "192.0.2.67")
+                self.assertEqual(find(nobody), "")

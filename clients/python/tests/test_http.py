@@ -9,10 +9,20 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
-from redis_ratelimit import Clause, Rate, Reply, ReplyWithOptions, Window, headers, merged_headers, problem
+from redis_ratelimit import (
+    Clause,
+    Rate,
+    Reply,
+    ReplyWithOptions,
+    Window,
+    client_address,
+    headers,
+    merged_headers,
+    problem,
+)
 from redis_ratelimit._internal.http import Exchange, Options
 
-from .fixtures import HEADERS, HTTP, as_list, limit, reply
+from .fixtures import ADDRESSES, HEADERS, HTTP, as_list, limit, reply
 
 #: Limits of both kinds in one list, which type checkers must accept as it stands.
 LIMITS = [Rate.per("60/min"), Window(1000, "1mo", fixed=True)]
@@ -172,3 +182,24 @@ class SeveralLimits(unittest.TestCase):
         theirs = headers(Reply(0, 10, 3, None, 9000), names='a, "b"')
         found = made.headers({name.lower(): value for name, value in theirs.items()})
         self.assertEqual([name for name, _ in as_list(found["RateLimit"])], ['a, "b"', 'a, "b"-2'])
+
+
+class Addresses(unittest.TestCase):
+    def test_each_client_has_the_address_of_its_case(self) -> None:
+        for case in ADDRESSES:
+            with self.subTest(case=case):
+                options = {"proxies": case.get("proxies", 0), "ipv6_prefix": case.get("prefix", 64)}
+                found = client_address(case["peer"], case.get("forwarded_for"), **options)
+                self.assertEqual(found, case["address"])
+
+    def test_wrong_numbers_are_refused(self) -> None:
+        cases: list[tuple[dict[str, Any], str]] = [
+            ({"proxies": -1}, "proxies must be at least 0"),
+            ({"proxies": True}, "proxies must be an integer"),
+            ({"ipv6_prefix": 0}, "ipv6_prefix must be from 1 to 128"),
+            ({"ipv6_prefix": 129}, "ipv6_prefix must be from 1 to 128"),
+            ({"ipv6_prefix": 64.0}, "ipv6_prefix must be an integer"),
+        ]
+        for options, says in cases:
+            with self.assertRaisesRegex((TypeError, ValueError), says):
+                client_address("::1", **options)

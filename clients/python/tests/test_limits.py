@@ -29,6 +29,8 @@ from limits.errors import ConfigurationError, StorageError
 from limits.storage import storage_from_string
 from starlette.testclient import TestClient
 
+import redis_ratelimit.fastapi
+import redis_ratelimit.flask
 import redis_ratelimit.limits
 from redis_ratelimit import Limiter, MissingModule, Reply, UnexpectedReply, Window
 
@@ -384,6 +386,25 @@ class Switching(unittest.TestCase):
                 check(partial(app.test_client().get, "/"), strategy)
         with self.subTest("slowapi"), TestClient(load("slowapi", "after")) as client:
             check(partial(client.get, "/search?q=x"), "moving-window")
+
+    def test_a_client_of_ipv6_is_its_network_for_the_packages_too(self) -> None:
+        peers = [f"2001:db8::{number}" for number in range(6)]
+        app = flask.Flask("networks")
+        uri = f"ratelimit+redis://127.0.0.1:{PORT}"
+        key_func: Any = redis_ratelimit.flask.client_address
+        flask_limiter.Limiter(key_func, app=app, storage_uri=uri, default_limits=["5/minute"])
+        app.add_url_rule("/", view_func=lambda: "hello")
+        client = app.test_client()
+        statuses = [client.get("/", environ_overrides={"REMOTE_ADDR": peer}).status_code for peer in peers]
+        self.assertEqual(statuses, [200] * 5 + [429])
+        plain.flushall()
+        with mock.patch("slowapi.util.get_remote_address", redis_ratelimit.fastapi.client_address):
+            app = load("slowapi", "after")
+        statuses = []
+        for peer in peers:
+            with TestClient(app, client=(peer, 5)) as client:
+                statuses.append(client.get("/search?q=x").status_code)
+        self.assertEqual(statuses, [200] * 5 + [429])
 
     def test_the_fallback_of_flask_limiter_takes_over_while_redis_is_away(self) -> None:
         with Server() as server:

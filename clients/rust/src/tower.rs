@@ -6,12 +6,13 @@
 
 use std::fmt;
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use ::http::header::{HeaderName, HeaderValue, CONTENT_TYPE};
 use ::http::request::Parts;
-use ::http::{Request, Response, StatusCode};
+use ::http::{HeaderMap, Request, Response, StatusCode};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -26,6 +27,32 @@ type Ask =
     dyn Fn(&Parts) -> Option<BoxFuture<'static, Result<ReplyWithOptions, Error>>> + Send + Sync;
 /// The partition key of one request.
 type PartitionKey = dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync;
+
+/// Returns the address of a client as a part of a key, see [`http::client_address`](crate::http::client_address).
+#[doc = example!(tower)]
+/// use redis_ratelimit_client::tower::client_address;
+///
+/// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |request| {
+///     // In axum, `request.extensions.get::<ConnectInfo<SocketAddr>>()` has the peer.
+///     Some(format!("web:{}", client_address(None, &request.headers, 1, 64)))
+/// });
+/// let service = layer.layer(hello);
+/// for (address, left) in [("2001:db8::1", 4), ("2001:db8::2", 3)] {
+///     let request = Request::builder().header("x-forwarded-for", address).body(String::new())?;
+///     let response = service.clone().oneshot(request).await?;
+///     assert_eq!(response.headers()["x-ratelimit-remaining"], left.to_string());
+/// }
+#[doc = example!(end)]
+pub fn client_address(
+    peer: Option<IpAddr>,
+    headers: &HeaderMap,
+    proxies: usize,
+    ipv6_prefix: u8,
+) -> String {
+    let values = headers.get_all("x-forwarded-for").iter();
+    let texts: Vec<_> = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+    crate::http::client_address(peer, texts.iter().map(AsRef::as_ref), proxies, ipv6_prefix)
+}
 
 /// Limits the requests to a service.
 #[doc = example!(tower)]

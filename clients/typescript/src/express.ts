@@ -35,7 +35,7 @@ export interface MiddlewareOptions<Request, Res> extends HeaderOptions {
  * limiter threw Busy, with problem details as JSON. Other errors are passed to `next`. Several limits on one request, such
  * as one of the application and one of a route, share one set of headers.
  *
- *     app.use(rateLimit((request) => limiter.throttle(`web:${request.ip}`, RATE), { limits: RATE }));
+ *     app.use(rateLimit((request) => limiter.throttle(`web:${clientAddress(request)}`, RATE), { limits: RATE }));
  */
 export function rateLimit<Request, Res extends ResponseLike>(
   check: (request: Request) => Promise<CheckResult> | CheckResult,

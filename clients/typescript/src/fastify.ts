@@ -31,7 +31,8 @@ export interface FastifyRateLimitOptions extends FastifyHookOptions {
  * Returns an `onRequest` or `preHandler` hook for single routes. With the plugin it shares one set of headers for each
  * request.
  *
- *     app.get("/search", { onRequest: rateLimitHook((request) => limiter.window(`search:${request.ip}`, SEARCH)) }, search);
+ *     const ask = (request) => limiter.window(`search:${clientAddress(request)}`, SEARCH);
+ *     app.get("/search", { onRequest: rateLimitHook(ask) }, search);
  */
 export function rateLimitHook(
   check: (request: FastifyRequest) => Promise<CheckResult> | CheckResult,
@@ -53,7 +54,8 @@ export function rateLimitHook(
  * The plugin: calls `check` before each request of the instance that it is registered on, and reports the limits in headers.
  * A denied request is answered 429, or 503 if Redis could not be reached or the limiter threw Busy, with problem details.
  *
- *     await app.register(rateLimit, { check: (request) => limiter.throttle(`web:${request.ip}`, RATE), limits: RATE });
+ *     const check = (request) => limiter.throttle(`web:${clientAddress(request)}`, RATE);
+ *     await app.register(rateLimit, { check, limits: RATE });
  */
 export function rateLimit(
   instance: FastifyInstance,

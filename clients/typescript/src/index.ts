@@ -4,6 +4,8 @@
  * @module redis-ratelimit-client
  */
 
+export { clientAddress } from "./address.js";
+export type { AddressOptions, RequestWithAddress } from "./address.js";
 export { clause } from "./clauses.js";
 export type { Clause, Clauses, Group } from "./clauses.js";
 export type { Key } from "./command.js";

@@ -47,7 +47,8 @@ function setHeader(response: HttpResponse, name: string, value: string): void {
  * A guard that asks `check` before each HTTP request, and reports the limits in headers. It throws a RateLimitException,
  * whose body has the problem details as JSON. In contexts without an HTTP response no headers are set.
  *
- *     app.useGlobalGuards(new RateLimitGuard((request) => limiter.throttle(`web:${request.ip}`, RATE), { limits: RATE }));
+ *     const ask = (request: Request) => limiter.throttle(`web:${clientAddress(request)}`, RATE);
+ *     app.useGlobalGuards(new RateLimitGuard(ask, { limits: RATE }));
  */
 export class RateLimitGuard<Request = never> implements CanActivate {
   readonly #check: GuardCheck<Request>;
@@ -76,7 +77,8 @@ export class RateLimitGuard<Request = never> implements CanActivate {
 /**
  * Returns a decorator that limits a controller or one of its methods.
  *
- *     @RateLimit((request: Request) => limiter.window(`search:${request.ip}`, SEARCH), { limits: SEARCH, names: "search" })
+ *     const ask = (request: Request) => limiter.window(`search:${clientAddress(request)}`, SEARCH);
+ *     @RateLimit(ask, { limits: SEARCH, names: "search" })
  */
 export function RateLimit<Request = never>(
   check: GuardCheck<Request>,

@@ -107,6 +107,15 @@ export const HEADERS: (HeadersCase & { headers: Record<string, string> })[] = lo
 export const HTTP: { asked: HeadersCase[]; status: number; violated?: string[]; headers: Record<string, string> }[] =
   load("http.json");
 
+/** Addresses of peers with the header X-Forwarded-For, and the address of the client. */
+export const ADDRESSES: {
+  peer: string | null;
+  forwarded_for?: string | null;
+  proxies?: number;
+  prefix?: number;
+  address: string;
+}[] = load("addresses.json");
+
 /** The numbers that all clients share, with their units. */
 export const NUMBERS: {
   breaker: { failures: number; pause_ms: number; probe_ms: number };

@@ -18,9 +18,18 @@ import { parseList, type Item } from "structured-headers";
 
 import { rateLimit as ofExpress } from "../src/express.js";
 import { rateLimit as ofFastify, rateLimitHook } from "../src/fastify.js";
-import { Busy, headers, mergedHeaders, problem, Window, type Problem, type Reply } from "../src/index.js";
+import {
+  Busy,
+  clientAddress,
+  headers,
+  mergedHeaders,
+  problem,
+  Window,
+  type Problem,
+  type Reply,
+} from "../src/index.js";
 import { RateLimit, RateLimitGuard } from "../src/nestjs.js";
-import { HEADERS, HTTP, replyOf, replyWithOptions } from "./fixtures.js";
+import { ADDRESSES, HEADERS, HTTP, replyOf, replyWithOptions } from "./fixtures.js";
 
 const allowed = replyOf({ limited: 0, limit: 5, remaining: 4, retryAfterMs: null, resetAfterMs: 2000 });
 const denied = replyOf({ limited: 1, limit: 5, remaining: 0, retryAfterMs: 1500, resetAfterMs: 9000 });
@@ -110,6 +119,37 @@ suite("headers", () => {
       "X-RateLimit-Reset": "2",
       "Retry-After": "2",
     });
+  });
+});
+
+suite("clientAddress", () => {
+  test("each client has the address of its case", () => {
+    for (const { peer, forwarded_for: forwardedFor, proxies, prefix: ipv6Prefix, address } of ADDRESSES) {
+      const options = { proxies, ipv6Prefix };
+      const what = `${peer} ${forwardedFor} ${proxies}`;
+      assert.equal(clientAddress(peer ?? undefined, { forwardedFor, ...options }), address, what);
+      const request = { socket: { remoteAddress: peer ?? undefined }, headers: { "x-forwarded-for": forwardedFor } };
+      assert.equal(clientAddress(request, options), address, what);
+    }
+  });
+
+  test("a request of the Fetch API has no connection", () => {
+    const request = new Request("http://a/", { headers: { "X-Forwarded-For": "192.0.2.66, 2001:db8::1" } });
+    assert.deepEqual([clientAddress(request), clientAddress(request, { proxies: 1 })], ["", "2001:db8::/64"]);
+    assert.equal(clientAddress(new Request("http://a/"), { proxies: 1 }), "");
+  });
+
+  test("wrong arguments are refused", () => {
+    for (const from of [null, 5])
+      assert.throws(() => clientAddress(from as never), /^TypeError: clientAddress takes a/);
+    const wrong: [object, RegExp][] = [
+      [{ proxies: -1 }, /^RangeError: proxies must be at least 0/],
+      [{ proxies: true }, /^TypeError: proxies must be a number/],
+      [{ ipv6Prefix: 0 }, /^RangeError: ipv6Prefix must be from 1 to 128/],
+      [{ ipv6Prefix: 129 }, /^RangeError: ipv6Prefix must be from 1 to 128/],
+      [{ prefix: 64 }, /^TypeError: clientAddress has no option "prefix"/],
+    ];
+    for (const [options, says] of wrong) assert.throws(() => clientAddress("::1", options), says);
   });
 });
 

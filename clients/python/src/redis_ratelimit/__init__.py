@@ -6,6 +6,7 @@ if not reply.allowed:
     print("come back after", reply.retry_after)
 """
 
+from ._internal.address import client_address
 from ._internal.clauses import Clause
 from ._internal.core import Fallback
 from ._internal.http import ReplyWithOptions, headers, merged_headers, problem
@@ -60,6 +61,7 @@ __all__ = [
     "Window",
     "WindowOptions",
     "__version__",
+    "client_address",
     "headers",
     "merged_headers",
     "problem",

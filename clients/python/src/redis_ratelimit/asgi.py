@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Union
 
+from ._internal import address
 from ._internal.headers import AnyLimit, Limit, PartitionKey
 from ._internal.http import PROBLEM, Exchange, Options
 from ._internal.replies import Busy, Reply
@@ -20,10 +21,13 @@ PartitionKeyOf = Union[PartitionKey, Callable[[Scope], Union[PartitionKey, None]
 _STARTS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
 
 
-def client_address(scope: Scope) -> str:
-    """Returns the address of the peer. Behind a proxy, let the server replace it, such as uvicorn with --proxy-headers."""
+def client_address(scope: Scope, *, proxies: int = 0, ipv6_prefix: int = 64) -> str:
+    """Returns the address of the client of a request or WebSocket, see redis_ratelimit.client_address()."""
     client = scope.get("client")
-    return client[0] if client else ""
+    fields = [value.decode("latin-1") for name, value in scope.get("headers", ()) if name.lower() == b"x-forwarded-for"]
+    return address.client_address(
+        client[0] if client else None, ",".join(fields), proxies=proxies, ipv6_prefix=ipv6_prefix
+    )
 
 
 class RateLimitMiddleware:

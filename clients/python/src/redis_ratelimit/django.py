@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 from django.http import HttpRequest, HttpResponse
 
 from . import asyncio
+from ._internal.address import address_in
 from ._internal.headers import Limit, PartitionKey
 from ._internal.http import PROBLEM, Exchange, Options, Rule
 
@@ -22,9 +23,9 @@ __all__ = ["RateLimit", "client_address"]
 View = TypeVar("View", bound=Callable[..., Any])
 
 
-def client_address(request: HttpRequest) -> str:
-    """Returns the address of the peer. Behind a proxy that is the proxy: let `key` read the header that it sets instead."""
-    return str(request.META.get("REMOTE_ADDR", ""))
+def client_address(request: HttpRequest, *, proxies: int = 0, ipv6_prefix: int = 64) -> str:
+    """Returns the address of the client of a request, see redis_ratelimit.client_address()."""
+    return address_in(request.META, proxies, ipv6_prefix)
 
 
 def _with_headers(exchange: Exchange, response: HttpResponse) -> HttpResponse:

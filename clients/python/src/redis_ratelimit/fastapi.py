@@ -3,7 +3,7 @@
 app = FastAPI()
 setup(app)
 
-@app.get("/search", dependencies=[Depends(RateLimit(limiter, Rate.per("30/min"), key=by_address))])
+@app.get("/search", dependencies=[Depends(RateLimit(limiter, Rate.per("30/min"), key=client_address))])
 async def search(): ...
 """
 
@@ -16,18 +16,18 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request, Response, WebSocket, WebSocketException
 from fastapi.requests import HTTPConnection
 
+from . import asgi
 from ._internal import limiter as synchronous
 from ._internal.headers import Limit, PartitionKey
 from ._internal.http import PROBLEM, Exchange, Options, Rule
 from ._internal.io import await_if_needed
-from .asgi import RateLimitMiddleware
 
 __all__ = ["RateLimit", "RateLimited", "client_address", "setup"]
 
 
-def client_address(request: HTTPConnection) -> str:
-    """Returns the address of the peer. Behind a proxy, let the server replace it, such as uvicorn with --proxy-headers."""
-    return request.client.host if request.client else ""
+def client_address(request: HTTPConnection, *, proxies: int = 0, ipv6_prefix: int = 64) -> str:
+    """Returns the address of the client of a request or WebSocket, see redis_ratelimit.client_address()."""
+    return asgi.client_address(request.scope, proxies=proxies, ipv6_prefix=ipv6_prefix)
 
 
 class RateLimited(HTTPException):
@@ -49,7 +49,7 @@ def setup(app: FastAPI) -> None:
     """Sets `app` up: denials are answered with problem details, and all responses report the limits of their requests in
     headers, except the 500 of an unhandled exception. Call it once, when the application is created."""
     app.add_exception_handler(RateLimited, answer_denied)
-    app.add_middleware(RateLimitMiddleware)
+    app.add_middleware(asgi.RateLimitMiddleware)
 
 
 class RateLimit:

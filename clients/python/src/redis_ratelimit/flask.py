@@ -1,7 +1,7 @@
 """Limits of views for Flask: a decorator.
 
 @app.get("/search")
-@RateLimit(limiter, Rate.per("30/min"), key=lambda: f"search:{request.remote_addr}")
+@RateLimit(limiter, Rate.per("30/min"), key=lambda: f"search:{client_address()}")
 def search(): ...
 """
 
@@ -14,12 +14,18 @@ from typing import Any, TypeVar, cast
 import flask
 
 from . import asyncio
+from ._internal.address import address_in
 from ._internal.headers import Limit, PartitionKey
 from ._internal.http import PROBLEM, Exchange, Options, Rule
 
-__all__ = ["RateLimit"]
+__all__ = ["RateLimit", "client_address"]
 
 View = TypeVar("View", bound=Callable[..., Any])
+
+
+def client_address(*, proxies: int = 0, ipv6_prefix: int = 64) -> str:
+    """Returns the address of the client of the current request, see redis_ratelimit.client_address()."""
+    return address_in(flask.request.environ, proxies, ipv6_prefix)
 
 
 def _with_headers(response: flask.Response) -> flask.Response:

@@ -133,3 +133,20 @@ fn bytes_of_a_partition_key_are_base64() {
     let found = [&b""[..], b"f", b"fo", b"foo", b"foob", b"\x00\xff\xbf"].map(written);
     assert_eq!(found, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "AP+/"]);
 }
+
+#[test]
+fn each_client_has_the_address_of_its_case() {
+    for case in table("addresses.json") {
+        // An IpAddr has no zone.
+        let peer = case["peer"].as_str().and_then(|text| text.split('%').next()?.parse().ok());
+        let proxies = case["proxies"].as_u64().unwrap_or(0);
+        let prefix = case["prefix"].as_u64().unwrap_or(64);
+        let found = client_address(
+            peer,
+            case["forwarded_for"].as_str(),
+            proxies.try_into().unwrap(),
+            prefix.try_into().unwrap(),
+        );
+        assert_eq!(case["address"], found, "{case}");
+    }
+}

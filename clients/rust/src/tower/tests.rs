@@ -181,3 +181,15 @@ async fn a_handler_of_axum_gets_the_replies_and_none_without_a_layer() {
     let some = RateLimits::from_request_parts(&mut parts, &()).await.unwrap();
     assert_eq!(some.replies().len(), 1);
 }
+
+#[test]
+fn the_address_of_a_client_is_found_behind_whatever_it_wrote_in_the_header() {
+    let mut headers = HeaderMap::new();
+    for value in [&b"192.0.2.66"[..], b"\xff, 192.0.2.67, 2001:db8::1"] {
+        headers.append("x-forwarded-for", HeaderValue::from_bytes(value).unwrap());
+    }
+    let peer = Some(IpAddr::from([10, 0, 0, 1]));
+    let address = |proxies| client_address(peer, &headers, proxies, 64);
+    assert_eq!([0, 1, 2].map(address), ["10.0.0.1", "2001:db8::/64", "192.0.2.67"]);
+    assert_eq!(client_address(None, &HeaderMap::new(), 1, 64), "");
+}

@@ -8,7 +8,7 @@
 
 use std::net::Ipv4Addr;
 
-use redis_ratelimit_client::http::Problem;
+use redis_ratelimit_client::http::{client_address, Problem};
 use redis_ratelimit_client::tower::{RateLimitLayer, Respond};
 use redis_ratelimit_client::{Limiter, Rate};
 use tokio::net::TcpListener;
@@ -35,8 +35,8 @@ impl Respond<Body> for GrpcStatus {
 
 async fn serve(listener: TcpListener, limiter: &Limiter, rate: &Rate) -> Outcome {
     let limits = RateLimitLayer::new(limiter, rate, |request| {
-        let address = request.extensions.get::<TcpConnectInfo>()?.remote_addr()?;
-        Some(format!("grpc:{}", address.ip()))
+        let peer = request.extensions.get::<TcpConnectInfo>()?.remote_addr()?;
+        Some(format!("grpc:{}", client_address(Some(peer.ip()), [], 0, 64)))
     });
     let (_, health) = tonic_health::server::health_reporter();
     let server = Server::builder().layer(limits.respond(GrpcStatus)).add_service(health);
