@@ -91,6 +91,13 @@ fn the_user_may_reset_a_limit_only_with_the_line_for_it() {
     make_user("one server", &server);
     let mut app = app(&server);
     app.cmd("RL.WINDOW limit:1 1 1h");
+    assert_eq!(app.text("MULTI"), "OK");
+    assert_eq!(app.text("RL.RELEASE limit:1 a"), "QUEUED");
+    assert_eq!(app.array("EXEC"), [Value::Int(0)]);
+    app.refuses("SELECT 1", "NOPERM ");
+    server.conn().cmd("ACL SETUSER app +select");
+    assert_eq!(app.text("SELECT 1"), "OK");
+    assert_eq!(app.text("SELECT 0"), "OK");
     app.refuses("DEL limit:1", "NOPERM ");
     server.conn().cmd(marked("may reset"));
     assert_eq!(app.int("DEL limit:1"), 1);

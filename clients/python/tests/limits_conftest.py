@@ -19,6 +19,9 @@ import redis_ratelimit.limits
 
 PORTS = {"": int(os.environ["RATELIMIT_PORT"]), "+cluster": int(os.environ["RATELIMIT_CLUSTER_PORT"])}
 
+#: Who empties the servers. Our storages have only the rights that docs/commands.md lists.
+ADMIN: dict[str, Any] = {"username": "admin", "password": "admin"}
+
 
 def here(uri: str) -> str:
     """Returns the URI of our storage on the server of the same kind."""
@@ -61,7 +64,7 @@ def flushed(make: Callable[[], Any]) -> Any:
     return client
 
 
-redis_basic = flushed(lambda: redis.Redis(port=PORTS[""]))
-redis_cluster = flushed(lambda: redis.RedisCluster(host="127.0.0.1", port=PORTS["+cluster"]))
-valkey_basic = flushed(lambda: valkey.Valkey(port=PORTS[""]))
-valkey_cluster = flushed(lambda: valkey.ValkeyCluster(host="127.0.0.1", port=PORTS["+cluster"]))
+redis_basic = flushed(lambda: redis.Redis(port=PORTS[""], **ADMIN))
+redis_cluster = flushed(lambda: redis.RedisCluster(host="127.0.0.1", port=PORTS["+cluster"], **ADMIN))
+valkey_basic = flushed(lambda: valkey.Valkey(port=PORTS[""], **ADMIN))
+valkey_cluster = flushed(lambda: valkey.ValkeyCluster(host="127.0.0.1", port=PORTS["+cluster"], **ADMIN))

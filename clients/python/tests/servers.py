@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -86,6 +87,46 @@ class Wire:
     def close(self) -> None:
         self._file.close()
         self._socket.close()
+
+
+#: The user of restrict() that may do everything.
+ADMIN: dict[str, Any] = {"username": "admin", "password": "admin"}
+
+
+def restrict(adapter: str, ports: list[int], *more: str, also: bool = False) -> Callable[[], None]:
+    """Restricts the default user of servers to the rights that docs/commands.md lists for an adapter, and to more. `also` is
+    the last column. ADMIN may do everything.
+
+    Returns a function that lifts the restriction. It fails if the servers have refused anything.
+    """
+    page = (Path(__file__).parents[3] / "docs" / "commands.md").read_text("utf-8")
+    (row,) = re.findall(rf"^\| \[{adapter}\].*?\| (.*)$", page, re.MULTILINE)
+    patterns, commands, options = (re.findall("`(.*?)`", cell) for cell in row.split("|")[:3])
+    # What client libraries send by themselves, also in a cluster.
+    (libraries,) = re.findall(r"^ACL SETUSER app .* \+@ratelimit (.* \+cluster.*)$", page, re.MULTILINE)
+    names = [f"+{name.lower()}" for name in commands]
+    rights = " ".join([*more, *patterns, *names, *(options if also else ()), libraries]).split()
+
+    def lift() -> None:
+        for port in ports:
+            with closing(Wire(port)) as wire:
+                wire.ask("AUTH", "admin", "admin")
+                wire.ask("ACL", "SETUSER", "default", "~*", "&*", "+@all")
+                log = [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in wire.ask("ACL", "LOG")]
+                refused = {entry["object"] for entry in log}
+                assert all(object.startswith("client") for object in refused), refused
+
+    for port in ports:
+        with closing(Wire(port)) as wire:
+            wire.ask("ACL", "SETUSER", "admin", "on", ">admin", "~*", "&*", "+@all")
+            wire.ask("AUTH", "admin", "admin")
+            restricted = "ACL", "SETUSER", "default", "resetkeys", "-@all"
+            if isinstance(wire.ask(*restricted, *rights), Exception):
+                # Redis 7.0 does not know CLIENT SETINFO.
+                reply = wire.ask(*restricted, *(right for right in rights if right != "+client|setinfo"))
+                assert reply == "OK", reply
+            wire.ask("ACL", "LOG", "RESET")
+    return lift
 
 
 class Server:

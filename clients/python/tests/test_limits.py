@@ -35,7 +35,7 @@ import redis_ratelimit.limits
 from redis_ratelimit import Limiter, MissingModule, Reply, UnexpectedReply, Window
 
 from .fixtures import LIBRARIES, Awaited, close, make
-from .servers import PATIENCE, Cluster, Sentinel, Server, free_port, knows_tls
+from .servers import ADMIN, PATIENCE, Cluster, Sentinel, Server, free_port, knows_tls, restrict
 
 PORT = int(os.environ["RATELIMIT_PORT"])
 CHECKOUT = Path(__file__).parents[3]
@@ -45,7 +45,18 @@ DIFFS = re.findall(r"^```diff\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | 
 PROGRAMS = ("slowapi", "flask_limiter", "incr")
 ITEM = limits.RateLimitItemPerMinute(5)
 
-plain = make("redis", port=PORT)
+#: A client of the user of the tests. Those of the storages only have the rights that docs/commands.md lists.
+plain = make("redis", port=PORT, **ADMIN)
+
+
+def setUpModule() -> None:
+    unittest.addModuleCleanup(restrict("limits", [PORT], r"~a\*\[b:*", "~search:*"))
+
+
+def allow_reset(test: unittest.TestCase) -> None:
+    """Lets storages delete all keys, which other tests may not need."""
+    plain.execute_command("ACL", "SETUSER", "default", "+scan", "+del")
+    test.addCleanup(plain.execute_command, "ACL", "SETUSER", "default", "-scan", "-del")
 
 
 class Storages(unittest.TestCase):
@@ -129,6 +140,8 @@ class Storages(unittest.TestCase):
         self.each(body)
 
     def test_a_reset_deletes_all_keys_of_the_storage_and_no_others(self) -> None:
+        allow_reset(self)
+
         async def body(storage: Any) -> None:
             for number in range(1200):
                 plain.set(f"a*[b:{number}", "x")
@@ -204,6 +217,7 @@ class Storages(unittest.TestCase):
             self.each(body, port=server.port, unreachable=Local(), deadline=0.5)
 
     def test_a_storage_for_asyncio_works_in_several_event_loops(self) -> None:
+        allow_reset(self)
         plain.flushall()
         storage: Any = storage_from_string(f"async+ratelimit+redis://127.0.0.1:{PORT}")
         limiter = limits.aio.strategies.MovingWindowRateLimiter(storage)
@@ -300,7 +314,8 @@ def source(name: str, when: str) -> str:
 def load(name: str, when: str) -> Any:
     """Returns the app of a program. It uses the server of the tests."""
     names: dict[str, Any] = {"__name__": f"{name}_{when}"}
-    with mock.patch.dict(os.environ, {"REDIS_URL": f"redis://127.0.0.1:{PORT}"}):
+    user = "admin:admin@" if when == "before" else ""
+    with mock.patch.dict(os.environ, {"REDIS_URL": f"redis://{user}127.0.0.1:{PORT}"}):
         exec(compile(source(name, when), name, "exec"), names)
     return names["app"]
 

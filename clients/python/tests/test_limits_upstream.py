@@ -13,7 +13,10 @@ import sys
 import tarfile
 import tempfile
 import unittest
+from contextlib import closing
 from pathlib import Path
+
+from .servers import Wire, restrict
 
 #: The tests that are left out, and why. docs/python.md lists them too.
 LEFT_OUT = {
@@ -56,6 +59,11 @@ class Upstream(unittest.TestCase):
             command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "--disable-warnings", "--asyncio-mode=auto"]
             command += ["-m", " or ".join(MARKS), "-k", KINDS]
             environment = {**os.environ, "PYTHONPATH": str(source)}
+
+            ports = [int(os.environ[name]) for name in ("RATELIMIT_PORT", "RATELIMIT_CLUSTER_PORT")]
+            with closing(Wire(ports[1])) as wire:
+                nodes = [node[2][1] for node in wire.ask("CLUSTER", "SLOTS")]
+            self.addCleanup(restrict("limits", [ports[0], *nodes], also=True))
 
             def run(*more: str) -> str:
                 done = subprocess.run([*command, *more], cwd=place, env=environment, capture_output=True, text=True)

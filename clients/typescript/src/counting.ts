@@ -45,3 +45,9 @@ export function countOf(reply: Reply, quantity: number): number {
   if (!reply.allowed) throw new Unreachable("Redis cannot be reached, and the limiter denies then");
   return quantity;
 }
+
+/** Takes back all that a window has counted, so that its key is gone. Unlike DEL, it needs no right to delete keys. */
+export async function clear(limiter: Limits, key: string): Promise<void> {
+  const reply = await limiter.window(key, counting(0), { quantity: -BEYOND });
+  if (!reply.reachable) throw new Unreachable("Redis cannot be reached");
+}

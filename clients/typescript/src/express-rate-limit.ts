@@ -5,7 +5,7 @@
  */
 
 import { checkOptions, quote } from "./check.js";
-import { counting, countOf, limiterOf, type ClientOrLimits } from "./counting.js";
+import { clear, counting, countOf, limiterOf, type ClientOrLimits } from "./counting.js";
 import type { Limits } from "./limiter.js";
 import type { Window } from "./limits.js";
 import type { Reply } from "./replies.js";
@@ -83,7 +83,7 @@ export class RatelimitStore {
 
   /** Resets the hits of a key. */
   async resetKey(key: string): Promise<void> {
-    await this.#limiter.reset(this.#key(key));
+    await clear(this.#limiter, this.#key(key));
   }
 
   #hitCount(reply: Reply, quantity: number): HitCount {

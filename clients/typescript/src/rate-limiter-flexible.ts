@@ -8,7 +8,8 @@ import * as flexible from "rate-limiter-flexible";
 import type { IRateLimiterStoreOptions, RateLimiterRes, RateLimiterStoreAbstract } from "rate-limiter-flexible";
 
 import { ofApplication } from "./application.js";
-import { BEYOND, counting, countOf, limiterOf, type ClientOrLimits } from "./counting.js";
+import { BEYOND, clear, counting, countOf, limiterOf, type ClientOrLimits } from "./counting.js";
+import { codeOf } from "./errors.js";
 import type { Limits } from "./limiter.js";
 import type { Reply } from "./replies.js";
 
@@ -49,6 +50,8 @@ const BLOCKED_FOREVER = BLOCKED / 2;
 const MAX_POINTS = BLOCKED_FOREVER - 1;
 /** RateLimiterRedis stores strings under its keys, so that a key of the same name would have the wrong type. */
 const PREFIX = "ratelimit:";
+/** The id of the reservation that replaces a count. */
+const WRITTEN = "written";
 
 // The texts are those of RateLimiterRedis.
 function wholePoints(points: unknown): number {
@@ -96,8 +99,9 @@ export class RateLimiterRatelimit extends StoreAbstract {
   }
 
   /** Called by the package. Resets the count. Returns false if there was none. */
-  protected _delete(rlKey: string): Promise<boolean> {
-    return this.#limiter.reset(PREFIX + rlKey);
+  protected async _delete(rlKey: string): Promise<boolean> {
+    const [stored] = await Promise.all([this._get(rlKey), ...this.#clear(rlKey)]);
+    return stored !== null;
   }
 
   /** Called by the package. Converts a result of the store into one of the package. */
@@ -105,6 +109,12 @@ export class RateLimiterRatelimit extends StoreAbstract {
     const { consumed, msBeforeNext } = stored;
     const isFirst = consumed === Number(changedPoints);
     return new Res(Math.max(this.points - consumed, 0), msBeforeNext, consumed, isFirst);
+  }
+
+  /** Takes back what is counted, and releases what #write reserved. */
+  #clear(rlKey: string): Promise<unknown>[] {
+    const key = PREFIX + rlKey;
+    return [clear(this.#limiter, key), this.#limiter.release(key, WRITTEN)];
   }
 
   /**
@@ -116,18 +126,24 @@ export class RateLimiterRatelimit extends StoreAbstract {
     const key = PREFIX + rlKey;
     const window = counting(msDuration);
     const units = Math.min(points, MAX_POINTS) * POINT;
-    const writes: Promise<unknown>[] = [this.#limiter.reset(key)];
+    const writes = this.#clear(rlKey);
     if (points > 0 && msDuration === this.msDuration) {
       writes.push(this.#limiter.window(key, window, { quantity: units, force: true }));
     } else if (points > 0) {
       const lease = msDuration > 0 ? Math.min(Math.ceil(msDuration), LONGEST_LEASE_MS) : LONGEST_LEASE_MS;
       const quantity = points > this.points ? BEYOND - leftWhenBlocked(points, msDuration) : units;
       // The limit is doubled, so that what others count meanwhile does not deny it.
-      writes.push(this.#limiter.reserve(key, { ...window, limit: 2 * BEYOND }, { quantity, lease }));
+      const write = this.#limiter.reserve(key, { ...window, limit: 2 * BEYOND }, { quantity, lease, id: WRITTEN });
+      writes.push(write.catch(ignoreDuplicate));
     }
     await Promise.all(writes);
     return { consumed: points, msBeforeNext: msDuration > 0 ? msDuration : -1 };
   }
+}
+
+/** Another process has written at the same time. One of both counts. */
+function ignoreDuplicate(error: unknown): void {
+  if (codeOf(error) !== "DUPLICATE") throw error;
 }
 
 /** Returns the quantity that a block leaves. */

@@ -1,6 +1,7 @@
 /**
  * The stores for other packages, on a real server: RATELIMIT_SO is the module. The cases are written from the interfaces
- * that express-rate-limit 8.7, @nestjs/throttler 6.7 and rate-limiter-flexible 11.4 document.
+ * that express-rate-limit 8.7, @nestjs/throttler 6.7 and rate-limiter-flexible 11.4 document. Each store's user has only the
+ * rights that docs/commands.md lists.
  */
 
 import assert from "node:assert/strict";
@@ -24,7 +25,7 @@ import {
 import { RatelimitStore } from "../src/express-rate-limit.js";
 import { Limiter, Unreachable, type Limits } from "../src/index.js";
 import { RatelimitThrottlerStorage } from "../src/nestjs.js";
-import { RateLimiterRatelimit } from "../src/rate-limiter-flexible.js";
+import { RateLimiterRatelimit, type ClientOrLimits } from "../src/rate-limiter-flexible.js";
 import { freePort, Server, SINGLE } from "./servers.js";
 
 let server: Server;
@@ -45,8 +46,14 @@ async function gone(): Promise<Redis> {
 for (const [library, open] of SINGLE) {
   suite(`express-rate-limit on ${library}`, () => {
     let opened: ReturnType<typeof open>;
-    before(() => (opened = open(server.port)));
-    after(() => opened.close());
+    before(async () => {
+      await server.restrictTo("express-rate-limit", "~login:*");
+      opened = open(server.port);
+    });
+    after(async () => {
+      await opened.close();
+      assert.deepEqual(await server.refused(), []);
+    });
     const store = (windowMs: number, options = {}): RatelimitStore => {
       const made = new RatelimitStore(opened.client, options);
       made.init({ windowMs });
@@ -144,7 +151,7 @@ for (const [library, open] of SINGLE) {
         logger,
         keyGenerator: ({ url }) => url,
         skipFailedRequests: true,
-        store: new RatelimitStore(opened.client, { prefix: `${fresh()}:` }) satisfies Store,
+        store: new RatelimitStore(opened.client, { prefix: `erl:${fresh()}:` }) satisfies Store,
       });
       const app = express();
       app.get("/:status", limit, (request, response) => void response.status(Number(request.params.status)).end());
@@ -185,8 +192,14 @@ for (const [library, open] of SINGLE) {
 
   suite(`@nestjs/throttler on ${library}`, { concurrency: true }, () => {
     let opened: ReturnType<typeof open>;
-    before(() => (opened = open(server.port)));
-    after(() => opened.close());
+    before(async () => {
+      await server.restrictTo("@nestjs/throttler");
+      opened = open(server.port);
+    });
+    after(async () => {
+      await opened.close();
+      assert.deepEqual(await server.refused(), []);
+    });
     const storage = (): ThrottlerStorage => new RatelimitThrottlerStorage(opened.client);
     /** Hits until one is denied: the second, unless the window ends in between. */
     const denied = async (hit: () => ReturnType<ThrottlerStorage["increment"]>) => {
@@ -252,8 +265,14 @@ for (const [library, open] of SINGLE) {
 
   suite(`rate-limiter-flexible on ${library}`, { concurrency: true }, () => {
     let opened: ReturnType<typeof open>;
-    before(() => (opened = open(server.port)));
-    after(() => opened.close());
+    before(async () => {
+      await server.restrictTo("rate-limiter-flexible");
+      opened = open(server.port);
+    });
+    after(async () => {
+      await opened.close();
+      assert.deepEqual(await server.refused(), []);
+    });
     const limiter = (options: Partial<ConstructorParameters<typeof RateLimiterRatelimit>[0]>): RateLimiterRatelimit =>
       new RateLimiterRatelimit({ points: 3, duration: 60, ...options, storeClient: opened.client });
     /** Returns the rejection of a denied call. */
@@ -344,6 +363,20 @@ for (const [library, open] of SINGLE) {
         "it is not prolonged",
       );
       assert.equal(later.consumedPoints, 3);
+    });
+
+    test("a block that another process writes at the same time stands", async () => {
+      const key = fresh();
+      const block = (storeClient: ClientOrLimits) =>
+        new RateLimiterRatelimit({ storeClient, points: 3, duration: 1 }).block(key, 20);
+      const real = new Limiter(opened.client);
+      // The other process has written after this one released what was there.
+      const late = new Proxy(real, { get: (_, name) => (name === "release" ? () => Promise.resolve(0) : bound(name)) });
+      const bound = (name: string | symbol): unknown =>
+        (real[name as keyof Limiter] as unknown as (...args: unknown[]) => unknown).bind(real);
+      await Promise.all([block(real), block(late)]);
+      assert.ok((await denied(limiter({ duration: 1 }).consume(key))).msBeforeNext > 10_000);
+      real.close();
     });
 
     test("set writes points for any time, and a block without end stays", async () => {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect, createServer, type AddressInfo, type Server as TcpServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -81,6 +81,39 @@ export class Server {
     this.#admin = new Redis(this.port, "127.0.0.1", { retryStrategy: () => 20, maxRetriesPerRequest: null });
     this.#admin.on("error", () => {});
     await this.#admin.ping();
+  }
+
+  /**
+   * Restricts all clients to what docs/commands.md says about the user for an adapter, and to more keys. The connection for
+   * the test may do everything.
+   */
+  async restrictTo(adapter: string, ...keys: string[]): Promise<void> {
+    const page = readFileSync(join(process.env["RATELIMIT_CHECKOUT"] ?? "", "docs", "commands.md"), "utf8");
+    const rowOf = (pattern: RegExp) => (pattern.exec(page) ?? assert.fail(`${adapter} is not on the page`)).slice(1);
+    const cells = rowOf(new RegExp(`^\\| \\[${adapter}\\].*? \\| (.*?) \\| (.*?) \\| (.*?)\\|$`, "m"));
+    const [patterns = [], commands = [], also = []] = cells.map((cell) =>
+      [...cell.matchAll(/`(.*?)`/g)].map(([, text = ""]) => text),
+    );
+    const ofLibraries = rowOf(/^ACL SETUSER app .* \+@ratelimit (.*)$/m)
+      .join()
+      .split(" ");
+    const rights = [...keys, ...patterns, ...commands.map((name) => `+${name.toLowerCase()}`), ...also, ...ofLibraries];
+    const words = rights.join(" ").split(" ");
+    await this.admin.call("ACL", "SETUSER", "admin", "on", ">admin", "~*", "&*", "+@all");
+    await this.admin.call("AUTH", "admin", "admin");
+    const restricted = ["ACL", "SETUSER", "default", "resetkeys", "-@all"] as const;
+    // Redis 7.0 does not know CLIENT SETINFO.
+    await this.admin
+      .call(...restricted, ...words)
+      .catch(() => this.admin.call(...restricted, ...words.filter((word) => word !== "+client|setinfo")));
+    await this.admin.call("ACL", "LOG", "RESET");
+  }
+
+  /** The commands and keys that the server refused since then. */
+  async refused(): Promise<unknown[]> {
+    const entries = (await this.admin.call("ACL", "LOG")) as unknown[][];
+    const objects = entries.map((fields) => fields[fields.indexOf("object") + 1] as string);
+    return objects.filter((object) => !object.startsWith("client"));
   }
 
   /** A connection for the test. */

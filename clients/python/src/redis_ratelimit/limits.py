@@ -40,6 +40,8 @@ T = TypeVar("T")
 ENDLESS_LIMIT = 10**15
 #: The entries of a window that replaces a sliding window counter. It is exact to a 64th of its period.
 BUCKETS = 64
+#: A window in which everything counts that a key holds. Its period is the longest of the server.
+_EVERYTHING = Window(ENDLESS_LIMIT, "36525d")
 #: The number of keys that are remembered.
 REMEMBERED = 10_000
 #: The number of keys that are looked up or deleted by one command.
@@ -276,12 +278,15 @@ class _AsyncMethods(_Storage):
         return reply.reachable
 
     async def clear(self, key: str) -> None:
-        """Deletes a key."""
-        await self._ask("reset", self._prefixed_key(key))
+        """Takes back all hits of a key."""
+        # Unlike DEL, this needs no right to delete keys.
+        reply: Reply = await self._ask("window", self._prefixed_key(key), _EVERYTHING, -ENDLESS_LIMIT)
+        if not reply.reachable:
+            raise self._error("Redis cannot be reached")
 
     async def clear_sliding_window(self, key: str, expiry: int) -> None:
-        """Deletes a key."""
-        await self._ask("reset", self._prefixed_key(key))
+        """Takes back all hits of a key."""
+        await _AsyncMethods.clear(self, key)
 
 
 class RateLimitStorage(
