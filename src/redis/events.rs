@@ -13,8 +13,12 @@ use std::ffi::{c_char, c_int, c_void, CStr};
 pub enum KeyChange {
     /// A part of the value changed, or the key is gone.
     Edited,
-    /// A command wrote a whole value, or moved it here from another name or database.
+    /// A command wrote a whole value.
     Filled,
+    /// A command moved the value to another name or database. [`KeyChange::Arrived`] follows.
+    Left,
+    /// A command moved the value here.
+    Arrived,
 }
 
 impl KeyChange {
@@ -22,8 +26,10 @@ impl KeyChange {
     fn from_event(event: &[u8]) -> Option<KeyChange> {
         match event {
             b"expire" | b"persist" => None,
-            b"rename_to" | b"move_to" | b"copy_to" | b"restore" | b"zrangestore"
-            | b"zunionstore" | b"zinterstore" | b"zdiffstore" => Some(KeyChange::Filled),
+            b"rename_from" | b"move_from" => Some(KeyChange::Left),
+            b"rename_to" | b"move_to" => Some(KeyChange::Arrived),
+            b"copy_to" | b"restore" | b"zrangestore" | b"zunionstore" | b"zinterstore"
+            | b"zdiffstore" => Some(KeyChange::Filled),
             _ => Some(KeyChange::Edited),
         }
     }

@@ -8,6 +8,8 @@
 //! changes it: it takes about twice the memory of the set, and `maxmemory` bounds both. Small indexes are read again
 //! quickly. All of them together hold at most 2^20 reservations; beyond that the least recently used are dropped.
 //!
+//! An index goes with its value to another name or database if nobody can have changed the value on its way.
+//!
 //! If an entry among many reservations is foreign, this is kept instead of an index, so that only one call reads that far.
 
 use super::{KeyContext, ServerKeyspace};
@@ -56,7 +58,13 @@ struct IndexEntry {
     bytes: usize,
     /// The number of its last use, by which it is in [`Indexes::uses`]. 0 if the index is not small.
     last_use: u64,
+    /// The time of its last use, as [`Indexes::touches`] counts it.
+    touched: u64,
 }
+
+/// The keys that were used last, by the hash of the database and the key: a position for each of their hashes, so that keys
+/// may share one.
+const TOUCHED_KEYS: usize = 1 << 12;
 
 impl Finding {
     /// Returns the approximate size in bytes.
@@ -87,17 +95,24 @@ struct Indexes {
     small_reservations: usize,
     max_in_small: usize,
     bytes: usize,
+    /// The number of uses and changes of keys so far.
+    touches: u64,
+    /// The last of them for the keys of each hash.
+    last_touches: Box<[u64]>,
+    /// The index of a value that is leaving its name or database.
+    leaving: Option<IndexEntry>,
 }
 
 static INDEXES: UnderLock<Indexes> = UnderLock::new(|| Indexes::new(MAX_IN_SMALL));
 
-/// The number of indexes. While it is 0, a command only reads this.
+/// The number of indexes, with the one that is leaving. While it is 0, a command only reads this.
 static INDEX_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn with_indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
     INDEXES.with(|indexes| {
         let result = body(indexes);
-        INDEX_COUNT.store(indexes.entries.len(), Ordering::Relaxed);
+        let leaving = usize::from(indexes.leaving.is_some());
+        INDEX_COUNT.store(indexes.entries.len().saturating_add(leaving), Ordering::Relaxed);
         result
     })
 }
@@ -169,11 +184,30 @@ impl Indexes {
             small_reservations: 0,
             max_in_small,
             bytes: 0,
+            touches: 0,
+            last_touches: vec![0; TOUCHED_KEYS].into(),
+            leaving: None,
         }
     }
 
-    fn take(&mut self, db: i32, key: &[u8], len: usize) -> Result<Option<Box<Index>>, Error> {
+    /// Notes that a key is used or changed, and returns the hash of the database and the key.
+    fn touch(&mut self, db: i32, key: &[u8]) -> u64 {
         let hash = self.secret.hash_one((db, key));
+        self.touches = self.touches.saturating_add(1);
+        let now = self.touches;
+        if let Some(last) = self.last_touch(hash) {
+            *last = now;
+        }
+        hash
+    }
+
+    /// Returns when a key with this hash was last touched.
+    fn last_touch(&mut self, hash: u64) -> Option<&mut u64> {
+        self.last_touches.get_mut(hash as usize % TOUCHED_KEYS)
+    }
+
+    fn take(&mut self, db: i32, key: &[u8], len: usize) -> Result<Option<Box<Index>>, Error> {
+        let hash = self.touch(db, key);
         let entry = self.entries.find_mut(hash, |entry| entry.belongs_to(db, key));
         let Some(entry) = entry else { return Ok(None) };
         if entry.len != len {
@@ -200,16 +234,24 @@ impl Indexes {
         len: usize,
         is_changed: bool,
     ) {
+        let hash = self.touch(db, key);
         let hash_of = |db: i32, key: &[u8]| self.secret.hash_one((db, key));
-        let hash = hash_of(db, key);
         let entry = self.entries.entry(
             hash,
             |entry| entry.belongs_to(db, key),
             |entry| hash_of(entry.db, &entry.key),
         );
         let key = key.into();
-        let new_entry =
-            || IndexEntry { db, key, finding: None, len, reservations: 0, bytes: 0, last_use: 0 };
+        let new_entry = || IndexEntry {
+            db,
+            key,
+            finding: None,
+            len,
+            reservations: 0,
+            bytes: 0,
+            last_use: 0,
+            touched: 0,
+        };
         let entry = entry.or_insert_with(new_entry).into_mut();
         if self.uses.remove(&entry.last_use).is_some() {
             self.small_reservations = self.small_reservations.saturating_sub(entry.reservations);
@@ -220,7 +262,7 @@ impl Indexes {
             self.bytes = self.bytes.saturating_add(entry.bytes);
         }
         (entry.finding, entry.len, entry.reservations) = (Some(finding), len, read);
-        entry.last_use = 0;
+        (entry.last_use, entry.touched) = (0, self.touches);
         if read <= SMALL {
             self.last_use = self.last_use.saturating_add(1);
             entry.last_use = self.last_use;
@@ -234,13 +276,36 @@ impl Indexes {
         }
     }
 
-    fn remove(&mut self, db: i32, key: &[u8]) {
-        self.remove_entry(self.secret.hash_one((db, key)), |entry| entry.belongs_to(db, key));
+    /// Removes the index of a key that is changed.
+    fn remove(&mut self, db: i32, key: &[u8]) -> Option<IndexEntry> {
+        let hash = self.touch(db, key);
+        self.remove_entry(hash, |entry| entry.belongs_to(db, key))
     }
 
-    fn remove_entry(&mut self, hash: u64, is_it: impl FnMut(&IndexEntry) -> bool) {
-        let Ok(entry) = self.entries.find_entry(hash, is_it) else { return };
-        let (entry, _) = entry.remove();
+    /// Gives the index of the value that has left another name or database to this key, and returns whether it is still
+    /// right. The value was under its old name when that was touched last. It is under the new one by now, which nobody may
+    /// have touched since: a command of another module, which is notified too, may have changed it there.
+    fn receive(&mut self, db: i32, key: &[u8]) -> bool {
+        let leaving = self.leaving.take();
+        let last = self.last_touch(self.secret.hash_one((db, key))).copied();
+        self.remove(db, key);
+        let Some(IndexEntry { finding: Some(finding), len, reservations, touched, .. }) = leaving
+        else {
+            return false;
+        };
+        let is_right = last.is_some_and(|last| last <= touched);
+        if is_right {
+            self.put(db, key, finding, reservations, len, true);
+        }
+        is_right
+    }
+
+    fn remove_entry(
+        &mut self,
+        hash: u64,
+        is_it: impl FnMut(&IndexEntry) -> bool,
+    ) -> Option<IndexEntry> {
+        let (entry, _) = self.entries.find_entry(hash, is_it).ok()?.remove();
         self.bytes = self.bytes.saturating_sub(entry.bytes);
         if self.uses.remove(&entry.last_use).is_some() {
             self.small_reservations = self.small_reservations.saturating_sub(entry.reservations);
@@ -250,6 +315,7 @@ impl Indexes {
             let secret = &self.secret;
             self.entries.shrink_to_fit(|entry| secret.hash_one((entry.db, &*entry.key)));
         }
+        Some(entry)
     }
 }
 
@@ -258,8 +324,22 @@ impl Indexes {
 /// Reading a large set takes long, and the next call may come from any client. So a value that was written as a whole is
 /// read right away, at the expense of the command that wrote it.
 pub fn key_changed(ctx: Context, name: KeyName, change: KeyChange) {
-    drop_index(ctx.db(), name.as_bytes());
-    if change == KeyChange::Filled {
+    if is_empty() && matches!(change, KeyChange::Edited | KeyChange::Left) {
+        return;
+    }
+    let (db, key) = (ctx.db(), name.as_bytes());
+    let must_read = with_indexes(|indexes| match change {
+        KeyChange::Edited | KeyChange::Filled => {
+            indexes.remove(db, key);
+            change == KeyChange::Filled
+        }
+        KeyChange::Left => {
+            indexes.leaving = indexes.remove(db, key);
+            false
+        }
+        KeyChange::Arrived => !indexes.receive(db, key),
+    });
+    if must_read {
         // A foreign value is refused by the next call on it.
         let key_ctx = KeyContext { ctx, name, now_us: clock::command_time_us() };
         let _ = ServerKeyspace::default().store(key_ctx, Access::Read).window().read(None);

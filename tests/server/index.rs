@@ -275,15 +275,26 @@ fn an_index_goes_with_its_value_to_another_name_or_database() {
 #[test]
 fn an_index_does_not_follow_a_value_that_another_module_changes_on_its_way() {
     for command in ["RL.RENEW a r1 LEASE 45s", "COPY t a REPLACE"] {
-        let mut lab = Lab::new("0");
-        lab.fill("k", 0, 30);
-        lab.twin("k", "t");
-        lab.look("k");
-        // It is notified of each event after us, as it subscribes later.
-        let load = ["MODULE", "LOAD", &test_module(), "meddle"].map(String::from);
-        assert_eq!(lab.conn.text([&load[..], &words(command)].concat()), "OK");
-        assert_eq!(lab.conn.text("RENAME k a"), "OK");
-        lab.check("a");
+        // A module that subscribes to events earlier is notified of each before us.
+        for is_notified_first in [false, true] {
+            let mut lab = Lab::new("0");
+            let load = ["MODULE", "LOAD", &test_module(), "meddle"].map(String::from);
+            let load = [&load[..], &words(command)].concat();
+            let fill = |lab: &mut Lab| {
+                lab.fill("k", 0, 30);
+                lab.twin("k", "t");
+                lab.look("k");
+            };
+            if is_notified_first {
+                assert_eq!(lab.conn.text(&load), "OK");
+                fill(&mut lab);
+            } else {
+                fill(&mut lab);
+                assert_eq!(lab.conn.text(&load), "OK");
+            }
+            assert_eq!(lab.conn.text("RENAME k a"), "OK");
+            lab.check("a");
+        }
     }
 }
 

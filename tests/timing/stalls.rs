@@ -71,22 +71,26 @@ fn no_call_pays_for_a_change_that_keeps_every_reservation() {
     let _guard = with_others();
     let (server, mut conn) = Server::with_held_clock();
     reserve(&mut conn, "k", &[3_600_000; 65_535]);
+    // A command that writes a whole value pays for reading it, and one that moves it need not.
     let changes = [
-        ("EXPIRE k 7000", "k"),
-        ("PERSIST k", "k"),
-        ("RENAME k a", "a"),
-        ("RENAMENX a b", "b"),
-        ("COPY b c", "c"),
-        ("RENAME c d", "d"),
-        ("RENAME b d", "d"),
-        ("ZUNIONSTORE e 1 d", "e"),
-        ("ZRANGESTORE f d 0 -1", "f"),
-        ("COPY d f REPLACE", "f"),
-        ("MOVE f 1", "f"),
+        ("EXPIRE k 7000", "k", true),
+        ("PERSIST k", "k", true),
+        ("RENAME k a", "a", true),
+        ("RENAMENX a b", "b", true),
+        ("COPY b c", "c", false),
+        ("RENAME c d", "d", true),
+        ("RENAME b d", "d", false),
+        ("ZUNIONSTORE e 1 d", "e", false),
+        ("ZRANGESTORE f d 0 -1", "f", false),
+        ("COPY d f REPLACE", "f", false),
+        ("MOVE f 1", "f", true),
     ];
     let mut longest = Duration::ZERO;
-    for (change, key) in changes {
-        conn.cmd(change);
+    for (change, key, is_short) in changes {
+        let (took, _) = timed(&server, &mut conn, change);
+        if is_short {
+            longest = longest.max(took);
+        }
         if change.starts_with("MOVE") {
             conn.text("SELECT 1");
         }

@@ -100,7 +100,9 @@ fn small_indexes_are_ordered_by_use_whatever_is_added_and_removed() {
                 }
                 all.remove(0, &key(number));
             }
-            1..=20 => all.remove(0, &key(number)),
+            1..=20 => {
+                all.remove(0, &key(number));
+            }
             some => {
                 let reservations = if some < 24 { SMALL + 1 } else { 8 + some as usize % 5 };
                 put(&mut all, number, reservations);
@@ -114,7 +116,9 @@ fn small_indexes_are_ordered_by_use_whatever_is_added_and_removed() {
         assert!(all.entries.allocation_size() <= 2 * PER_KEY * (16 + 8 * model.len()));
         assert!(model.iter().all(|(other, _)| has(&all, *other)));
     }
-    model.iter().for_each(|(number, _)| all.remove(0, &key(*number)));
+    for (number, _) in &model {
+        all.remove(0, &key(*number));
+    }
     assert_eq!((all.entries.len(), all.bytes, all.small_reservations), (0, 0, 0));
 }
 
@@ -152,4 +156,47 @@ fn a_foreign_entry_is_remembered_until_the_set_changes() {
     }
     assert!(taken(&mut all, 0, b"k", 11).is_none());
     assert_eq!((all.entries.len(), all.bytes, all.small_reservations), (0, 0, 0));
+}
+
+#[test]
+fn an_index_goes_with_its_value_unless_the_new_name_was_touched_since() {
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Touched {
+        Nothing,
+        /// The new name, before the value has left the old one.
+        Before,
+        /// The new name, after that.
+        After,
+        AnotherKey,
+    }
+    for touched in [Touched::Nothing, Touched::Before, Touched::After, Touched::AnotherKey] {
+        // Keys whose hashes share a position count as one.
+        let mut all = loop {
+            let all = Indexes::new(MAX_IN_SMALL);
+            let keys = [(0, &b"old"[..]), (1, b"new"), (1, b"other")];
+            let [old, new, other] =
+                keys.map(|key| all.secret.hash_one(key) as usize % TOUCHED_KEYS);
+            if new != old && new != other {
+                break all;
+            }
+        };
+        all.touch(1, b"new");
+        all.put(0, b"old", finding(9), 9, 12, true);
+        let bytes = all.bytes;
+        if touched == Touched::Before {
+            all.touch(1, b"new");
+        }
+        all.leaving = all.remove(0, b"old");
+        match touched {
+            Touched::After => all.put(1, b"new", finding(8), 8, 12, true),
+            Touched::AnotherKey => all.put(1, b"other", finding(8), 8, 12, true),
+            Touched::Nothing | Touched::Before => {}
+        }
+        all.remove(1, b"other");
+        let is_right = [Touched::Nothing, Touched::AnotherKey].contains(&touched);
+        assert_eq!(all.receive(1, b"new"), is_right, "{touched:?}");
+        assert_eq!(taken(&mut all, 1, b"new", 12), is_right.then_some(9));
+        assert_eq!((all.bytes, all.small_reservations), if is_right { (bytes, 9) } else { (0, 0) });
+        assert!(!all.receive(1, b"new"), "it has arrived");
+    }
 }
