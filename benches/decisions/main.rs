@@ -22,6 +22,7 @@ mod report;
 mod reserve;
 mod rounds;
 mod server;
+mod shaper;
 mod svg_chart;
 mod throttle;
 mod wake_up;
@@ -78,7 +79,7 @@ const QUICK: Effort = Effort {
 
 type MeasureSection = fn(&Effort) -> Result<Table>;
 
-const SECTIONS: [(&str, MeasureSection); 13] = [
+const SECTIONS: [(&str, MeasureSection); 14] = [
     ("throttle", |effort| throttle::table(effort.counted)),
     ("several", |effort| throttle::several(effort.counted)),
     ("window", |effort| window::table(effort.counted, effort.window_sizes)),
@@ -91,6 +92,7 @@ const SECTIONS: [(&str, MeasureSection); 13] = [
     ("cold", |effort| cold_keys::table(effort.cold_keys, effort.rounds, effort.round)),
     ("latency", |effort| latency::table(effort.rounds, 4 * effort.round)),
     ("wake", |effort| wake_up::table(effort.rounds, 2 * effort.round)),
+    ("shaper", |effort| shaper::table(effort.rounds, effort.round)),
     ("memory", |_| memory::table()),
 ];
 

@@ -65,7 +65,7 @@ pub fn change<T>(transition: impl FnOnce(&mut ServerLines, u64) -> T) -> T {
     match timer {
         TimerChange::Keep => {}
         TimerChange::Stop => stop_timer(),
-        TimerChange::Start { after_ms } => start_timer(after_ms),
+        TimerChange::Start { after_us } => start_timer(after_us),
     }
     result
 }
@@ -79,10 +79,10 @@ pub fn restart_timer() {
 
 /// Reads the lines, or returns the default without locking if there are none.
 pub fn read_lines<T: Default>(read: impl FnOnce(&ServerLines) -> T) -> T {
-    if LINE_COUNT.load(Ordering::Relaxed) == 0 {
-        return T::default();
+    match has_lines() {
+        true => read_existing(read),
+        false => T::default(),
     }
-    read_existing(read)
 }
 
 // Out of line, because most calls find no lines.
@@ -90,6 +90,11 @@ pub fn read_lines<T: Default>(read: impl FnOnce(&ServerLines) -> T) -> T {
 #[inline(never)]
 fn read_existing<T>(read: impl FnOnce(&ServerLines) -> T) -> T {
     LINES.with(|lines| read(lines))
+}
+
+/// Returns whether a call waits, or a write is still to be made.
+pub fn has_lines() -> bool {
+    LINE_COUNT.load(Ordering::Relaxed) > 0
 }
 
 /// Returns how many calls wait.

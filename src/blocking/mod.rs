@@ -19,6 +19,6 @@ mod lines;
 mod wait;
 mod work;
 
-pub use lines::{longest_work_us, oldest_wait_ms, restart_timer, waiting};
+pub use lines::{has_lines, longest_work_us, oldest_wait_ms, restart_timer, waiting};
 pub use wait::{answer, command_of, forget, join, withdraw};
 pub use work::serve_timer;

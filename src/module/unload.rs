@@ -5,6 +5,7 @@
 use super::log::{log_notice, log_warning};
 use super::registration::is_command;
 use super::settings;
+use crate::blocking;
 use crate::environment::ALLOW_UNLOAD;
 use crate::redis::config::has_settings;
 use crate::redis::context::Context;
@@ -16,11 +17,21 @@ const PIECE: usize = 880;
 
 /// Returns whether MODULE UNLOAD may go on. If so, no client holds a command of the module any more.
 pub fn prepare(ctx: Context) -> bool {
-    let may_unload = !is_named_by_rules(ctx) && may_lose_settings(ctx);
+    let may_unload = !owes_grants(ctx) && !is_named_by_rules(ctx) && may_lose_settings(ctx);
     if may_unload {
         close_connections(ctx);
     }
     may_unload
+}
+
+/// Returns whether a grant is still to be given back. The server refuses an unload while clients wait, but does not know of
+/// that.
+fn owes_grants(ctx: Context) -> bool {
+    let owes = blocking::has_lines();
+    if owes {
+        log_warning(ctx, "MODULE UNLOAD is refused until what was granted to a client that is gone was given back");
+    }
+    owes
 }
 
 /// Returns whether the server would die when it applies the rules of its users again without the module. Logs which users

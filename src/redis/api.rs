@@ -100,6 +100,7 @@ functions! {
         RedisModule_GetCommand RedisModule_SetCommandInfo
         RedisModule_AddACLCategory RedisModule_SetCommandACLCategories
         RedisModule_RegisterStringConfig RedisModule_LoadConfigs RedisModule_ReplyWithMap
+        RedisModule_EventLoopAdd RedisModule_EventLoopDel
     }
 }
 

@@ -237,6 +237,22 @@ fn the_module_is_unloaded_only_when_no_call_waits() {
     assert_eq!(acquired(&waiter.recv()).id(), "b");
 }
 
+#[test]
+fn the_module_is_unloaded_only_when_the_grants_of_dead_clients_were_given_back() {
+    let (server, mut conn) = Server::connect();
+    take_slot(&mut conn);
+    let (mut waiter, id) = server.wait_with_id(waits("a"));
+    // Nothing can be given back during the pause.
+    let kill = format!("CLIENT KILL ID {id}");
+    conn.pipeline(["RL.RELEASE k holder", &kill, "CLIENT PAUSE 60000 WRITE"]);
+    waiter.expect_closed();
+    server.expect_no_waiting_calls();
+    conn.refuses("MODULE UNLOAD ratelimit", "ERR Error unloading module: ");
+    conn.cmd("CLIENT UNPAUSE");
+    can_be_unloaded(&server);
+    assert_eq!(conn.int("EXISTS k"), 0);
+}
+
 // ---- Slots that move ----
 
 #[test]

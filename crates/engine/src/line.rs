@@ -33,7 +33,7 @@
 //!     let joining = Joining { call, leave, id: None, handle: call, deadline_us: None, wait_us: 80_000 };
 //!     lines.join(ticket, key, joining, 0);
 //! }
-//! assert_eq!(lines.timer(0), TimerChange::Start { after_ms: 80 });
+//! assert_eq!(lines.timer(0), TimerChange::Start { after_us: 80_000 });
 //! // A command changes the key, so the head is tried. Say that it is granted.
 //! let line = lines.wake(key, 1_000).unwrap();
 //! let (ticket, call) = lines.head(line).unwrap();
@@ -77,6 +77,10 @@ pub struct LineId(u64);
 /// The longest time between two tries of a head. Changes to its key by others must be noticed within 100 ms; the rest allows
 /// for timers that fire late.
 pub const POLL_US: u64 = 80_000;
+
+/// Polls are due at multiples of this, so that the polls of thousands of lines share turns of the event loop. A head that can
+/// be granted before that is due at its own microsecond.
+const POLL_GRID_US: u64 = 1_000;
 
 /// The time for which the timer tries no head after the server has refused a write.
 pub const REFUSED_US: u64 = 5_000;
@@ -185,7 +189,9 @@ impl<W> Line<W> {
     }
 
     fn retry_head_after(&mut self, wait_us: u64, now_us: u64) {
-        self.try_us = now_us.saturating_add(wait_us.min(POLL_US));
+        let poll_us = now_us.saturating_add(POLL_US);
+        let poll_us = poll_us.saturating_sub(poll_us % POLL_GRID_US);
+        self.try_us = now_us.saturating_add(wait_us).min(poll_us);
         self.denied_us = Some(now_us);
     }
 }
@@ -258,8 +264,8 @@ pub enum TimerChange {
     Stop,
     /// Stop it if it is running, and start it.
     Start {
-        /// The milliseconds after which it fires.
-        after_ms: u64,
+        /// The microseconds after which it fires.
+        after_us: u64,
     },
 }
 
@@ -533,14 +539,12 @@ impl<T: LineTypes> Lines<T> {
         let Some(due_us) = self.due_us() else {
             return self.timer_us.take().map_or(TimerChange::Keep, |_| TimerChange::Stop);
         };
-        let due_us = due_us.max(self.budget.rests_until_us());
-        let after_ms = due_us.saturating_sub(now_us).div_ceil(1_000);
-        let fires_us = now_us.saturating_add(after_ms.saturating_mul(1_000));
+        let fires_us = due_us.max(self.budget.rests_until_us()).max(now_us);
         if self.timer_us.is_some_and(|timer_us| timer_us <= fires_us) {
             return TimerChange::Keep;
         }
         self.timer_us = Some(fires_us);
-        TimerChange::Start { after_ms }
+        TimerChange::Start { after_us: fires_us.saturating_sub(now_us) }
     }
 
     fn change_all(&mut self, change: impl Fn(&mut Line<T::Write>)) {

@@ -338,8 +338,9 @@ impl WaitingWorld {
             TimerChange::Keep => {}
             TimerChange::Stop => state.timer_us = None,
             TimerChange::Start { .. } if self.mistake == Some(Mistake::NoTimer) => {}
-            TimerChange::Start { after_ms } => {
-                state.timer_us = Some(state.mono_us + after_ms * 1_000)
+            // As on a server whose timers count in milliseconds.
+            TimerChange::Start { after_us } => {
+                state.timer_us = Some(state.mono_us + after_us.next_multiple_of(TIMER_US))
             }
         }
     }

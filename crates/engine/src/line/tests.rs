@@ -326,7 +326,7 @@ impl LineWorld {
             TimerChange::Stop => {
                 assert!(self.timer_us.take().is_some());
             }
-            TimerChange::Start { after_ms } => self.timer_us = Some(self.now_us + after_ms * 1_000),
+            TimerChange::Start { after_us } => self.timer_us = Some(self.now_us + after_us),
         }
         assert_eq!(self.lines.timer(self.now_us), TimerChange::Keep);
     }
@@ -416,12 +416,12 @@ fn a_turn_of_commands_ends_with_its_budget_and_the_timer_brings_a_new_one() {
 #[test]
 fn the_timer_fires_at_once_for_a_head_that_is_due_and_rests_as_long_as_it_has_worked() {
     let mut lines = line_of_one();
-    assert_eq!(lines.timer(100), TimerChange::Start { after_ms: POLL_US / 1_000 });
+    assert_eq!(lines.timer(100), TimerChange::Start { after_us: POLL_US - 100 });
     lines.wake(KEY, 100);
-    assert_eq!(lines.timer(100), TimerChange::Start { after_ms: 0 });
+    assert_eq!(lines.timer(100), TimerChange::Start { after_us: 0 });
     lines.begin_work(Cause::Timer, 0, 0, 100);
     lines.end_work(2_100);
-    assert_eq!(lines.timer(2_100), TimerChange::Start { after_ms: 2 });
+    assert_eq!(lines.timer(2_100), TimerChange::Start { after_us: 2_000 });
 }
 
 #[test]
@@ -492,10 +492,10 @@ fn a_head_is_tried_when_its_denial_said_so_or_the_next_poll_is_due() {
     let (behind, due_us) = join(9, 1_000, 0);
     assert_eq!(due_us, Some(7_000));
     let (head, due_us) = join(0, u64::MAX, 100);
-    assert_eq!(due_us, Some(100 + POLL_US));
+    assert_eq!(due_us, Some(POLL_US), "at a multiple of a millisecond");
     // The same holds when a waiter leaves.
     lines.withdraw(behind, 200);
-    assert_eq!(lines.due_us(), Some(100 + POLL_US));
+    assert_eq!(lines.due_us(), Some(POLL_US));
     lines.withdraw(head, 300);
     assert_eq!(lines.due_us(), Some(300));
 }
