@@ -35,7 +35,7 @@ check_layers() {
 }
 
 # Several of the later ones use the second.
-check_layers src 'redis' 'environment|stats' 'state' 'blocking' 'server_call' 'module' 'lib'
+check_layers src 'redis' 'zoneinfo' 'environment|stats' 'state' 'blocking' 'server_call' 'module' 'lib'
 check_layers crates/commands/src counter error share limits settings reply policies environment options arguments \
     definitions table keyspace decide waiting call take all settle inspect report dispatch memory lib
 check_layers crates/engine/src 'db_key|expiry|refusal|text' 'decimal|heavy|line' 'entry|period' 'anchor|ban' calendar rule \

@@ -2,6 +2,7 @@
 //! has the table of all settings.
 
 use crate::redis::under_lock::UnderLock;
+use crate::zoneinfo;
 use commands::environment::Environment;
 use commands::policies::{Policies, Policy, PolicyTable};
 use commands::settings::{Numbers, Switch};
@@ -23,7 +24,7 @@ pub static ALLOW_UNLOAD: Switch = Switch::off();
 pub static POLICIES: UnderLock<PolicyTable> = UnderLock::new(PolicyTable::default);
 
 /// The time zones that calls and settings have named.
-pub static ZONES: UnderLock<Zones> = UnderLock::new(Zones::new);
+pub static ZONES: UnderLock<Zones> = UnderLock::new(|| Zones::with_source(zoneinfo::rules));
 
 /// The zone that the setting `timezone` was set to, if any.
 pub static TIMEZONE: UnderLock<Option<Zone>> = UnderLock::new(|| None);

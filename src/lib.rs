@@ -19,6 +19,7 @@ mod state;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod zoneinfo;
 
 /// Allocates the server's memory, so that it is part of `used_memory` and counts against `maxmemory`. Unit tests run without
 /// a server.

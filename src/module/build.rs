@@ -4,6 +4,7 @@ use super::log::{log_notice, PREFIX};
 use super::settings;
 use crate::environment::{NUMBERS, POLICIES};
 use crate::redis::context::Context;
+use crate::zoneinfo;
 use std::ffi::{c_int, CStr};
 
 /// The version of the module.
@@ -35,11 +36,13 @@ const fn number(digits: &str) -> c_int {
 /// The maximum length of a line. Servers cut lines at 1,024 bytes, including what they write before the text.
 const MAX_LINE: usize = 900;
 
-/// Logs the version, the number of policies, and the settings that are not at their defaults.
+/// Logs the version, the release of the time zones, the number of policies, and the settings that are not at their defaults.
 pub fn log_load(ctx: Context) {
     let (version, commit) = (VERSION.to_string_lossy(), COMMIT.to_string_lossy());
     let policies = POLICIES.with(|table| table.policies().len());
-    let mut line = format!("version {version}, commit {commit}, {policies} policies");
+    let zones = zoneinfo::release();
+    let mut line =
+        format!("version {version}, commit {commit}, time zones {zones}, {policies} policies");
     let changed = settings::not_default();
     // Only the number of policies is logged, because their definitions are long.
     let changed: Vec<_> = changed.iter().filter(|(name, _)| *name != "policies").collect();

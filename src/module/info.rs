@@ -6,6 +6,7 @@ use crate::environment::ServerEnvironment;
 use crate::redis::info::Info;
 use crate::state::indexes;
 use crate::stats;
+use crate::zoneinfo;
 use commands::environment::Environment;
 use commands::policies::Counts;
 use commands::table::COMMANDS;
@@ -43,14 +44,18 @@ pub fn write_fields(info: &Info, crashed: bool) {
     info.number(c"reservations_lapsed", stats::LAPSED.get());
 }
 
-/// Reports the policies, and digests of policies and settings, so that servers can be compared.
+/// Reports the release of the time zones, the policies, and digests of policies and settings, so that servers can be
+/// compared.
 fn report_configuration(info: &Info) {
     let text = |name: String, value: String| {
         if let (Ok(name), Ok(value)) = (CString::new(name), CString::new(value)) {
             info.text(&name, &value);
         }
     };
-    text("settings_digest".into(), digest(&settings::affecting_replies()));
+    let release = zoneinfo::release();
+    let settings = [settings::affecting_replies(), release.clone().into_bytes()].concat();
+    text("tzdata".into(), release);
+    text("settings_digest".into(), digest(&settings));
     let policies = ServerEnvironment.policies();
     let lines = policies.iter().map(|(name, policy)| [name, " ", &policy.definition, ";"].concat());
     text("policies_digest".into(), digest(lines.collect::<String>().as_bytes()));

@@ -12,16 +12,18 @@ use crate::redis::config::{apply_file, has_settings, Setting, SettingValue};
 use crate::redis::context::Context;
 use crate::redis::load::has_clients;
 use crate::state::keyspace::forget_top;
+use crate::zoneinfo;
 use commands::definitions;
 use commands::environment::Environment;
 use commands::settings::{NumberSetting, Switch, DEFAULT_TIMEZONE};
+use engine::calendar::Zones;
 use std::ffi::CStr;
 
 /// The setting that permits MODULE UNLOAD to lose the others.
 const PERMISSION: &CStr = c"allow-unload";
 
 /// All settings of the module. INFO has a digest of those that affect replies, and another one of the policies.
-pub static SETTINGS: [Setting; 11] = [
+pub static SETTINGS: [Setting; 12] = [
     number(&NUMBERS.window_entries),
     number(&NUMBERS.lease_ms),
     number(&NUMBERS.max_reservations),
@@ -33,6 +35,7 @@ pub static SETTINGS: [Setting; 11] = [
     Setting { affects_replies: false, ..Setting::new(c"notify-denied", &NOTIFY_DENIED) },
     Setting { affects_replies: false, ..Setting::new(PERMISSION, &ALLOW_UNLOAD) },
     Setting { at_load_only: true, ..Setting::new(c"cl-throttle", &CL_THROTTLE) },
+    Setting { at_load_only: true, ..Setting::new(c"zoneinfo", &ZONEINFO_SETTING) },
     Setting {
         takes_rest: true,
         affects_replies: false,
@@ -102,6 +105,18 @@ static TIMEZONE_SETTING: TextSetting = TextSetting {
     },
     set: |value| {
         TIMEZONE.replace(Some(ServerEnvironment.read_timezone(value)?));
+        Ok(())
+    },
+};
+
+static ZONEINFO_SETTING: TextSetting = TextSetting {
+    default: b"",
+    get: zoneinfo::folder,
+    set: |value| {
+        // Settings before this one may have named zones.
+        if zoneinfo::set_folder(value)? {
+            ZONES.with(Zones::reload);
+        }
         Ok(())
     },
 };

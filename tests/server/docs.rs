@@ -751,7 +751,7 @@ fn a_server_starts_with_the_example_file_whether_its_settings_are_comments_or_no
             .collect::<Vec<_>>()
     };
     assert_eq!(set(&before), set(&after));
-    assert_eq!(set(&after).len(), 11);
+    assert_eq!(set(&after).len(), 12);
 }
 
 #[test]

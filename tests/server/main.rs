@@ -45,3 +45,4 @@ mod throttle;
 mod top;
 mod unload;
 mod window_bounds;
+mod zoneinfo;
