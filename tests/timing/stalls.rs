@@ -144,6 +144,27 @@ fn an_entry_that_another_client_has_written_is_found_once() {
     }
 }
 
+/// A denied call searched all of them for the one with which enough would have left.
+#[test]
+fn entries_that_contradict_each_other_are_not_read_one_after_the_other() {
+    let _guard = with_others();
+    let (server, mut conn) = Server::with_held_clock();
+    let now_us = server.clock().now_us();
+    // The newest and the oldest could be ours, but all between them have the same total.
+    let entry = |ago_us: i64, member: String| [(ago_us - now_us).to_string(), member];
+    let mut entries = vec![entry(3_000_000, "1".into()), entry(1_000_000, "60".into())];
+    entries.extend((2..60_000).map(|n| entry(1_000_000 + n, format!("5x{n}"))));
+    for part in entries.chunks(1_000) {
+        let words = ["ZADD", "k"].map(String::from).into_iter().chain(part.concat());
+        conn.int(words.collect::<Vec<_>>());
+    }
+    assert_takes(MOST / 40, || {
+        let (took, reply) = timed(&server, &mut conn, "RL.WINDOW k 60 1h 30");
+        assert!(error_line(&reply).contains("did not write"), "{reply:?}");
+        took
+    });
+}
+
 /// A call of RL.RELEASE or SREM with this many ids.
 fn ids(command: &str, key: &str, number: usize) -> Vec<String> {
     let ids = (0..number).map(|n| format!("r{n:05}"));

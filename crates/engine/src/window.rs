@@ -204,12 +204,15 @@ fn scan<E: Entries>(
     newest: &Entry,
     need: u64,
 ) -> Result<u64, E::Error> {
-    let mut found_us = newest.newest_us;
+    // Each entry adds at least 1 to the sum. If these are not enough, the entries contradict each other.
+    let (mut found_us, mut left) = (None, need);
     entries.scan(Some(oldest.newest_us), None, |entry| {
-        found_us = entry.newest_us.min(newest.newest_us);
-        entry.sum_since(oldest) < need
+        let is_enough = entry.sum_since(oldest) >= need;
+        found_us = is_enough.then_some(entry.newest_us.min(newest.newest_us));
+        left = left.saturating_sub(1);
+        !is_enough && left > 0
     })?;
-    Ok(found_us)
+    Ok(found_us.ok_or(Refusal::Foreign)?)
 }
 
 /// Returns the same as [`scan`], by bisection over time.

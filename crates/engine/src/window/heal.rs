@@ -122,7 +122,8 @@ impl<E: Entries> EditBuilder<'_, E> {
         let (mut oldest, mut last): (Option<Entry>, Option<Entry>) = (None, None);
         self.entries.scan(Some(rule_now.now_us()), None, |entry| {
             // The part must include what was uncounted.
-            if number >= max_healed && (weight > 0 || rule_now.counts_newest_alone()) {
+            let is_part = weight > 0 || self.uncounted == 0 || rule_now.counts_newest_alone();
+            if number >= max_healed && is_part {
                 is_all = false;
                 return false;
             }
