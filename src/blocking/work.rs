@@ -7,9 +7,7 @@
 //! is unblocked.
 
 use super::lines::{self, change, PendingWrite, ServerLineTypes, WaitingCall, WorkGuard};
-use crate::redis::acceptance::{
-    accepts_write_in_call, accepts_write_to, accepts_writes, Acceptance,
-};
+use crate::redis::acceptance::{accepts_write_in_call, may_accept_writes, Acceptance};
 use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::touch;
@@ -59,6 +57,10 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
         clock::wall_time_us().saturating_sub(key_ctx.now_us)
     }
 
+    fn accepts_write(&self, key_ctx: KeyContext<'c>) -> bool {
+        self.ask_for_acceptance(key_ctx) == Acceptance::Accepted
+    }
+
     fn note_wait(&self, key_ctx: KeyContext<'c>, granted: bool) {
         if granted {
             stats::WAITED_GRANTED.add(1);
@@ -78,12 +80,13 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
     // A write is dropped if the key has changed so that it is impossible.
     fn write(&self, line: LineId, key_ctx: KeyContext<'c>, write: PendingWrite) -> LineProgress {
         let written = match write {
+            _ if !self.accepts_write(key_ctx) => Err(Error::InUse),
             PendingWrite::GiveBack { request, granted, granted_us } => {
                 give_back(self, key_ctx, &request, &granted, granted_us)
             }
             PendingWrite::CountDenial(request) => {
                 let store = self.store(key_ctx, Access::Write);
-                decide(self, store, &request, false, Mode::CountDenial).map(|_| ())
+                decide(self, store, &request, false, Mode::CountDenial, || true).map(|_| ())
             }
         };
         if written != Err(Error::InUse) {
@@ -111,7 +114,7 @@ fn wake_line<'c>(key_ctx: KeyContext<'c>, mut emptied: Option<EmptiedKey<'c>>) {
     let key = key_ctx.db_key();
     let Some(line) = change(|lines, now_us| lines.wake(key, now_us)) else { return };
     if work.has_time() && accepts_write_in_call(key_ctx.ctx, key_ctx.name) {
-        let keyspace = ServerKeyspace::default();
+        let keyspace = ServerKeyspace::for_waiters(Some(Acceptance::Accepted));
         let open = || keyspace.store(key_ctx, Access::Write).with_emptied(emptied.take());
         try_heads(&keyspace, line, key_ctx, open, || work.has_time());
     }
@@ -120,9 +123,10 @@ fn wake_line<'c>(key_ctx: KeyContext<'c>, mut emptied: Option<EmptiedKey<'c>>) {
 /// Does the due work in all lines. Called when the timer fires.
 pub fn serve_timer(ctx: Context) {
     let work = WorkGuard::begin(Cause::Timer);
-    // Whether the server accepts writes at all. Once it refuses one, it would refuse those to all other keys too.
-    let mut accepts = accepts_writes(ctx);
-    if !accepts {
+    // The server is asked before the first write. Once it refuses one, it would refuse those to all other keys too.
+    let mut acceptance = None;
+    if !may_accept_writes(ctx) {
+        acceptance = Some(Acceptance::Refused);
         change(|lines, now_us| lines.pause(now_us));
         if !ctx.is_master() {
             // The new master decides on these keys.
@@ -135,29 +139,39 @@ pub fn serve_timer(ctx: Context) {
         let now_us = clock::wall_time_us();
         let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us };
         // Even if writes are refused, because calls that time out are still decided in their database.
-        let is_selected = ctx.select_db(line_key.db);
-        let acceptance = match (accepts, is_selected) {
-            (false, _) => Acceptance::Refused,
+        let keyspace = ServerKeyspace::for_waiters(match ctx.select_db(line_key.db) {
+            true => acceptance,
             // This database no longer exists.
-            (true, false) => Acceptance::Elsewhere,
-            (true, true) => accepts_write_to(ctx, key_ctx.name),
+            false => Some(Acceptance::Elsewhere),
+        });
+        let due_us = clock::monotonic_us();
+        let take_steps = |may_write| {
+            take_steps(&keyspace, line, key_ctx, may_write, due_us, || work.has_time());
         };
-        match acceptance {
-            Acceptance::Accepted => {}
-            // No head is tried now, and pending writes wait.
-            Acceptance::Refused => {
-                accepts = false;
+        if matches!(keyspace.acceptance(), None | Some(Acceptance::Accepted)) {
+            take_steps(true);
+        }
+        match keyspace.acceptance() {
+            None => {}
+            Some(Acceptance::Accepted) => {
+                // In a cluster that goes only for this key.
+                acceptance = keyspace.acceptance().filter(|_| !ctx.is_in_cluster());
+            }
+            // No head is tried now, and pending writes wait. Calls whose time is up are denied.
+            Some(Acceptance::Refused) => {
+                acceptance = Some(Acceptance::Refused);
                 change(|lines, now_us| lines.pause(now_us));
+                take_steps(false);
             }
             // Another node owns the key now. The waiters stay in line until the server redirects them.
-            Acceptance::Elsewhere => change(|lines, now_us| {
-                lines.drop_writes(line);
-                lines.postpone(line, now_us);
-            }),
+            Some(Acceptance::Elsewhere) => {
+                change(|lines, now_us| {
+                    lines.drop_writes(line);
+                    lines.postpone(line, now_us);
+                });
+                take_steps(false);
+            }
         }
-        let may_write = acceptance == Acceptance::Accepted;
-        let (keyspace, due_us) = (ServerKeyspace::default(), clock::monotonic_us());
-        take_steps(&keyspace, line, key_ctx, may_write, due_us, || work.has_time());
         change(|lines, now_us| lines.move_to_back(line, now_us));
     }
 }

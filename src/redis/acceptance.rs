@@ -27,31 +27,26 @@ pub enum Acceptance {
     Elsewhere,
 }
 
-/// Returns whether the server accepts writes: it is a master, no CLIENT PAUSE or failover is in force, memory is not short,
-/// and (from 7.0) it replies neither NOREPLICAS nor MISCONF. In a cluster, check [`accepts_write_to`] as well.
-pub fn accepts_writes(ctx: Context) -> bool {
+/// Returns whether the server may accept writes: it is a master, no CLIENT PAUSE or failover is in force, and it evicts keys
+/// if memory is short. [`accepts_write_to`] asks for the rest.
+pub fn may_accept_writes(ctx: Context) -> bool {
     let flags = ctx.flags();
-    if flags & raw::REDISMODULE_CTX_FLAGS_MASTER == 0 || ctx.is_paused() {
-        return false;
-    }
     let is_full = flags & raw::REDISMODULE_CTX_FLAGS_OOM != 0;
-    if is_full && flags & raw::REDISMODULE_CTX_FLAGS_EVICT == 0 {
-        return false;
-    }
-    // In a cluster the empty key may be on another node.
-    let is_asked = is_from_7() && flags & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0;
-    !is_asked || probe(ctx, b"", is_full) == Some(Acceptance::Accepted)
+    let evicts = flags & raw::REDISMODULE_CTX_FLAGS_EVICT != 0;
+    ctx.is_master() && !ctx.is_paused() && (!is_full || evicts)
 }
 
-/// Returns whether the server accepts a write to this key, if [`accepts_writes`] holds. In a cluster, a probe of the key
-/// covers the node, the state of the cluster, and (from 7.0) everything that [`accepts_writes`] probes elsewhere.
+/// Returns whether the server accepts a write to this key, if [`may_accept_writes`] holds: whether (from 7.0) it replies
+/// neither NOREPLICAS nor MISCONF, and in a cluster, whether the cluster is up and the key is on this node.
 pub fn accepts_write_to(ctx: Context, key: KeyName) -> Acceptance {
     let flags = ctx.flags();
-    if flags & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0 {
+    let is_full = flags & raw::REDISMODULE_CTX_FLAGS_OOM != 0;
+    let in_cluster = flags & raw::REDISMODULE_CTX_FLAGS_CLUSTER != 0;
+    if !in_cluster && !is_from_7() {
         return Acceptance::Accepted;
     }
-    let is_full = flags & raw::REDISMODULE_CTX_FLAGS_OOM != 0;
-    probe(ctx, key.as_bytes(), is_full).unwrap_or_else(|| match ctx.serves(key) {
+    let key_name = if in_cluster { key.as_bytes() } else { b"" };
+    probe(ctx, key_name, is_full).unwrap_or_else(|| match ctx.serves(key) {
         true => Acceptance::Accepted,
         false => Acceptance::Elsewhere,
     })
@@ -63,7 +58,7 @@ pub fn accepts_write_in_call(ctx: Context, key: KeyName) -> bool {
     if ctx.flags() & raw::REDISMODULE_CTX_FLAGS_OOM == 0 {
         return ctx.is_master() && !ctx.is_paused();
     }
-    accepts_writes(ctx) && accepts_write_to(ctx, key) == Acceptance::Accepted
+    may_accept_writes(ctx) && accepts_write_to(ctx, key) == Acceptance::Accepted
 }
 
 /// Makes the server check a command with the flags write and deny-oom that writes nothing: copying a key to itself is an

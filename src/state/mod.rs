@@ -8,6 +8,7 @@ mod server_bucket;
 mod server_window;
 
 use crate::environment::ZONES;
+use crate::redis::acceptance::{accepts_write_to, Acceptance};
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::{ReadKey, WriteKey};
 use commands::error::Error;
@@ -43,6 +44,8 @@ impl KeyContext<'_> {
 pub struct ServerKeyspace<'c> {
     /// Bounds what a call over several keys reads.
     budget: Option<ReadBudget>,
+    /// Whether the server accepts what is written for waiters. `None` if it was not asked yet.
+    acceptance: Cell<Option<Acceptance>>,
     context: PhantomData<Context<'c>>,
 }
 
@@ -53,6 +56,24 @@ impl<'c> ServerKeyspace<'c> {
             budget: Some(ReadBudget(Cell::new(MAX_READ))),
             ..ServerKeyspace::default()
         }
+    }
+
+    /// Returns the keys for writes for waiters, which the server is known to accept or not.
+    pub fn for_waiters(acceptance: Option<Acceptance>) -> ServerKeyspace<'c> {
+        ServerKeyspace { acceptance: Cell::new(acceptance), ..ServerKeyspace::default() }
+    }
+
+    /// Returns whether the server accepts what is written for waiters. `None` if it was not asked.
+    pub fn acceptance(&self) -> Option<Acceptance> {
+        self.acceptance.get()
+    }
+
+    /// Asks the server whether it accepts a write to a key for a waiter, unless it was asked before.
+    pub fn ask_for_acceptance(&self, key_ctx: KeyContext) -> Acceptance {
+        let asked = self.acceptance.get();
+        let acceptance = asked.unwrap_or_else(|| accepts_write_to(key_ctx.ctx, key_ctx.name));
+        self.acceptance.set(Some(acceptance));
+        acceptance
     }
 }
 

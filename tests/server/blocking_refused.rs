@@ -210,13 +210,15 @@ fn while_the_cluster_is_down_no_waiting_call_is_granted_even_if_reads_are_allowe
     }
 }
 
-/// Errors that the server has counted, and keys that were found or not. OBJECT FREQ counts as well.
-fn counts(server: &Server) -> Vec<Option<String>> {
-    ["total_error_replies", "keyspace_hits", "keyspace_misses"].map(|it| server.info(it)).to_vec()
+/// Errors that the server has counted, calls of the command that asks it whether it accepts writes, and keys that were found
+/// or not. OBJECT FREQ counts as well.
+fn counts(server: &Server) -> [Option<String>; 4] {
+    ["total_error_replies", "cmdstat_copy", "keyspace_hits", "keyspace_misses"]
+        .map(|field| server.info(field))
 }
 
 #[test]
-fn waiting_is_no_use_of_the_key_and_no_error_of_the_server() {
+fn waiting_is_no_use_of_the_key_and_no_command_or_error_of_the_server() {
     for cluster in [false, true] {
         let builder = Server::builder().count_uses();
         let (server, mut conn) = if cluster { builder.cluster() } else { builder }.connect();

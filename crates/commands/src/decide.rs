@@ -9,12 +9,13 @@ use engine::store::{Access, Store};
 use engine::{judge, Ask, Decision, Limit, Mode, Part, Place, Quantity, Request};
 use std::slice;
 
-/// Decides a request on its key, and writes the result. With `barred` a waiter comes first. The caller then notes how the
-/// call ended; the key is closed by then.
+/// Decides a request on its key, and writes the result if `accepts_write` returns true, which is only called if there is
+/// something to write. With `barred` a waiter comes first. The caller then notes how the call ended; the key is closed by
+/// then.
 ///
 /// # Errors
 ///
-/// Those of [`judge`] and [`engine::Judged::plan`]. Nothing changes then.
+/// [`Error::InUse`] if the write is not accepted, and those of [`judge`] and [`engine::Judged::plan`]. Nothing changes then.
 #[inline]
 pub fn decide<K: Keyspace>(
     keyspace: &K,
@@ -22,11 +23,15 @@ pub fn decide<K: Keyspace>(
     request: &Request,
     barred: bool,
     mode: Mode,
+    accepts_write: impl FnOnce() -> bool,
 ) -> Result<Decision, Error> {
     let mut part = Part::new(store, request, Place::default(), barred);
     let judged = judge(slice::from_mut(&mut part), mode).map_err(Into::into)?;
     let mut plan = judged.plan(|| keyspace.new_id()).map_err(Into::into)?;
     let decision = plan.decision();
+    if plan.changes_something() && !accepts_write() {
+        return Err(Error::InUse);
+    }
     plan.write();
     Ok(decision)
 }
@@ -65,7 +70,7 @@ pub fn give_back<K: Keyspace>(
     let Limit::Reserve(_, reserve) = &request.limit else {
         let ask = Ask::whole(Quantity::GiveBack(granted.verdict.taken()));
         let request = Request { ask, ..*request };
-        return decide(keyspace, store, &request, false, Mode::Final).map(|_| ());
+        return decide(keyspace, store, &request, false, Mode::Final, || true).map(|_| ());
     };
     if let Some(id) = &granted.id {
         let lease_end_us = lease_end_us(granted_us, reserve.lease_ms);

@@ -89,7 +89,9 @@ pub fn decide_in_turn<S: WaitingKeyspace>(
         keyspace.wake(key, None);
     }
     let barred = is_barred(keyspace, key, request, mode)?;
-    let decided = decide(keyspace, keyspace.store(key, mode.access()), request, barred, mode);
+    let store = keyspace.store(key, mode.access());
+    // The server has checked the command.
+    let decided = decide(keyspace, store, request, barred, mode, || true);
     if !takes && !looks && decided.is_ok() {
         // This call may have given back. A call that takes frees nothing, and the waiters before it were tried above.
         keyspace.wake(key, None);

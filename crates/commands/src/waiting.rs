@@ -45,6 +45,12 @@ pub trait WaitingKeyspace: Keyspace {
     /// Returns the microseconds since the time of the call was read.
     fn age_us(&self, key: Self::Key) -> u64;
 
+    /// Returns whether the server accepts a write to the key now. This is asked only before a write, because the question
+    /// shows in the server's statistics.
+    fn accepts_write(&self, _key: Self::Key) -> bool {
+        true
+    }
+
     /// Counts a wait that ended with a grant or without one, and after a grant marks the key as used.
     fn note_wait(&self, key: Self::Key, granted: bool);
 
@@ -156,7 +162,7 @@ fn try_head<S: WaitingKeyspace>(
     store: S::Store<'_>,
     mode: Mode,
 ) -> LineProgress {
-    match decide(keyspace, store, request, false, mode) {
+    match decide(keyspace, store, request, false, mode, || keyspace.accepts_write(key)) {
         Ok(Decision { verdict: Verdict::Denied { wait_us, .. }, .. }) if mode == Mode::Try => {
             let wait_us = wait_us.saturating_sub(keyspace.age_us(key));
             keyspace.change(|lines, now_us| lines.retry_head_after(line, wait_us, now_us));
@@ -190,7 +196,8 @@ pub fn deny<S: WaitingKeyspace>(
     request: &Request,
     mode: Mode,
 ) -> Result<Decision, Error> {
-    let denied = decide(keyspace, keyspace.store(key, mode.access()), request, true, mode);
+    let store = keyspace.store(key, mode.access());
+    let denied = decide(keyspace, store, request, true, mode, || keyspace.accepts_write(key));
     if let Ok(decision) = &denied {
         note(keyspace, key, request, decision);
         keyspace.note_wait(key, false);

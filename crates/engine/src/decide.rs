@@ -9,6 +9,7 @@ use crate::groups::{Judgement, PartOutcome, Place};
 use crate::request::{Limit, Request};
 use crate::reservation::Id;
 use crate::store::{Access, BucketKey, Store, WindowKey};
+use crate::throttle::BucketEdit;
 pub(crate) use bucket_state::BucketState;
 pub(crate) use window_state::WindowState;
 
@@ -222,6 +223,14 @@ impl<'r, S: Store> Plan<'_, 'r, S> {
             place: part.place,
             decision: part.decision(),
             judgement: part.judgement,
+        })
+    }
+
+    /// Returns whether [`write`](Plan::write) changes anything.
+    pub fn changes_something(&self) -> bool {
+        self.parts.iter().any(|part| match &part.state {
+            PartState::Bucket(state) => state.edit != BucketEdit::Keep,
+            PartState::Window(state) => state.planned.is_some(),
         })
     }
 

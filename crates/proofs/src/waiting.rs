@@ -357,7 +357,7 @@ impl WaitingWorld {
             Some(Mistake::Overtakes) => {
                 keyspace.wake((), None);
                 let store = keyspace.store((), Access::Write);
-                decide(keyspace, store, &request, false, mode).ok()
+                decide(keyspace, store, &request, false, mode, || true).ok()
             }
             _ => decide_in_turn(keyspace, (), &request, mode).ok(),
         })?;
