@@ -33,7 +33,7 @@ from redis_ratelimit._internal.gateway import read_settings
 
 from .fixtures import make
 from .llm import MASTER_KEY, Gateway, Provider, chat, key
-from .servers import MODULE, PATIENCE, Proxy, Server, until
+from .servers import ADMIN, MODULE, PATIENCE, Proxy, Server, restrict, until
 
 PORT = int(os.environ["RATELIMIT_PORT"])
 CLUSTER_PORT = int(os.environ["RATELIMIT_CLUSTER_PORT"])
@@ -125,6 +125,11 @@ HOUR = Window(1000, "1h")
 DAY = Window(500_000, "1d", fixed=True, tz="Europe/Berlin")
 
 
+def setUpModule() -> None:
+    # The proxies have only the rights that docs/commands.md lists. The tests look with the callback's own limiter.
+    unittest.addModuleCleanup(restrict("LiteLLM", [PORT], "+rl.held", "+rl.window_ro", also=True))
+
+
 @cache
 def shared() -> tuple[Provider, Gateway]:
     """Returns the proxy for all tests, because it takes long to start one."""
@@ -144,8 +149,8 @@ class WithGateway(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.plain = make("redis", port=PORT)
-        cls.limiter = Limiter(make("redis", port=PORT))
+        cls.plain = make("redis", port=PORT, **ADMIN)
+        cls.limiter = Limiter(make("redis", port=PORT, **ADMIN))
         cls.addClassCleanup(cls.limiter.close)
         cls.provider, cls.gateway = shared()
 
@@ -465,7 +470,7 @@ class Starting(unittest.TestCase):
         assert block is not None and request is not None and headers is not None
         self.assertLessEqual(len(block[1].splitlines()), 10)
         config = block[1].replace("localhost:6379", f"127.0.0.1:{PORT}")
-        plain = make("redis", port=PORT)
+        plain = make("redis", port=PORT, **ADMIN)
         plain.flushall()
         with Provider() as provider, Gateway(config, OPENAI_API_KEY="none", OPENAI_BASE_URL=provider.url) as gateway:
             answer = gateway.ask("POST", "/v1/chat/completions", json.loads(request[1]), MASTER_KEY)
@@ -512,7 +517,7 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
     """The hooks of LiteLLM, called one by one."""
 
     def setUp(self) -> None:
-        self.plain = make("redis", port=PORT)
+        self.plain = make("redis", port=PORT, **ADMIN)
         self.plain.flushall()
         self.plain.config_resetstat()
 
