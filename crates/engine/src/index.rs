@@ -20,6 +20,7 @@ use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use lease_ends::LeaseEnds;
 use slab::Slab;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -27,6 +28,9 @@ use tree::{Position, Tree};
 
 /// A reservation that owns its id. It shares its rule with others of the index.
 type IndexedReservation = Reservation<Box<[u8]>, Arc<[u8]>>;
+
+/// Reservations that a call has settled: most calls settle one, which takes no memory of its own.
+pub type Settled = SmallVec<[OwnedReservation; 1]>;
 
 /// The reservations in their positions.
 type Slots = Slab<IndexedReservation>;
@@ -230,14 +234,50 @@ impl Index {
 
     /// Removes the reservation `id`, and returns it if it was there.
     pub fn remove(&mut self, id: &[u8]) -> Option<OwnedReservation> {
+        let position = self.unlink(id, |_| true)?;
+        self.remove_at(position)
+    }
+
+    /// Removes the reservations with these ids that are live at `now_us`, and returns them. Ids may repeat.
+    pub fn settle(&mut self, ids: &[&[u8]], now_us: u64) -> Settled {
+        /// If this many are removed, the tree is built again, which is faster.
+        const MANY: usize = 1_024;
+        let is_live = |one: &IndexedReservation| one.live(now_us);
+        if ids.len() < MANY.max(self.len() / 4) {
+            let settle = |id: &&[u8]| {
+                let position = self.unlink(id, is_live)?;
+                self.remove_at(position)
+            };
+            return ids.iter().filter_map(settle).collect();
+        }
+        let mut settled = Settled::with_capacity(ids.len().min(self.len()));
+        for id in ids {
+            let position = self.unlink(id, is_live);
+            settled.extend(position.and_then(|position| self.take_out(position)));
+        }
+        self.separate_again(now_us);
+        if self.is_sparse() {
+            self.rebuild();
+        }
+        settled
+    }
+
+    /// Makes the reservation `id` unknown by its id if `condition` is true of it, and returns its position.
+    #[inline(always)]
+    fn unlink(
+        &mut self,
+        id: &[u8],
+        condition: impl Fn(&IndexedReservation) -> bool,
+    ) -> Option<Position> {
         let Index { by_id, reservations, secret, .. } = self;
         let is_it = |position: &Position| id_at(reservations, *position) == id;
         let place = by_id.find_entry(secret.hash_one(id), is_it).ok()?;
+        reservations.get(*place.get() as usize).filter(|one| condition(one))?;
         let (position, _) = place.remove();
         if !self.doubled.is_empty() {
             self.link_next(id);
         }
-        self.remove_at(position)
+        Some(position)
     }
 
     /// Removes this reservation, which may share its id, and returns it if it was there.
@@ -252,28 +292,35 @@ impl Index {
 
     /// Removes the reservation in a position, which is no longer known by its id.
     fn remove_at(&mut self, position: Position) -> Option<OwnedReservation> {
-        let old = self.reservations.try_remove(position as usize)?;
+        let old = self.take_out(position)?;
         if !self.future.is_empty() && self.future.remove(&(old.start_us(), position)) {
             self.future_total = self.future_total.saturating_sub(u128::from(old.quantity));
         } else {
             self.order.remove((old.gone_us, position));
         }
+        if [self.summary.first.gone_us, self.summary.last_gone_us].contains(&old.gone_us) {
+            self.update_first_and_last();
+        }
+        if self.is_sparse() {
+            self.rebuild();
+        }
+        Some(old)
+    }
+
+    /// Removes the reservation in a position from everything but `by_id`, `order` and `future`.
+    #[inline(always)]
+    fn take_out(&mut self, position: Position) -> Option<OwnedReservation> {
+        let old = self.reservations.try_remove(position as usize)?;
         let summary = &mut self.summary;
         summary.len = summary.len.saturating_sub(1);
         summary.total = summary.total.saturating_sub(u128::from(old.quantity));
         self.id_bytes = self.id_bytes.saturating_sub(old.id.len());
-        if [summary.first.gone_us, summary.last_gone_us].contains(&old.gone_us) {
-            self.update_first_and_last();
-        }
         if let Some(ends) = &mut self.lease_ends {
             ends.remove(old.lease_end_us);
         }
         // The rule is only here and in the set, so no other reservation has it.
         if Arc::strong_count(&old.rule) <= 2 {
             self.rules.remove(&old.rule);
-        }
-        if self.is_sparse() {
-            self.rebuild();
         }
         Some(old.borrowed().owned())
     }

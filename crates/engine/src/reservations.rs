@@ -5,6 +5,7 @@
 
 use crate::ban::Ban;
 use crate::calendar::Zones;
+pub use crate::index::Settled;
 use crate::index::{next_order_us, EnoughGone, Index, IndexBuilder, Live};
 use crate::reservation::{
     HeldReservation, Hold, OwnedReservation, Reservation, ReservationMember, ReservationRef,
@@ -57,9 +58,6 @@ pub struct Reservations {
     holds: SortedHolds,
     is_changed: bool,
 }
-
-/// Reservations that a call has settled: most calls settle one, which takes no memory of its own.
-pub type Settled = SmallVec<[OwnedReservation; 1]>;
 
 #[derive(Debug)]
 enum ListOrIndex {
@@ -337,17 +335,18 @@ impl Reservations {
     /// Removes the live reservations with these ids, which may repeat, because they are applied, released or renewed.
     /// Returns them.
     pub fn settle(&mut self, ids: &[&[u8]]) -> Settled {
-        let mut settled = Settled::new();
-        for id in ids {
-            if self.find_live(id).is_none() {
-                continue;
+        let settled = match &mut self.stored {
+            ListOrIndex::List(all) => {
+                let settle = |id: &&[u8]| {
+                    let at = position(all, id);
+                    let one = all.get(at).filter(|one| one.id.as_bytes() == *id)?;
+                    one.live(self.now_us).then(|| all.remove(at))
+                };
+                ids.iter().filter_map(settle).collect()
             }
-            self.is_changed = true;
-            settled.extend(match &mut self.stored {
-                ListOrIndex::List(all) => Some(all.remove(position(all, id))),
-                ListOrIndex::Index(index) => index.remove(id),
-            });
-        }
+            ListOrIndex::Index(index) => index.settle(ids, self.now_us),
+        };
+        self.is_changed |= !settled.is_empty();
         settled
     }
 

@@ -390,6 +390,33 @@ fn no_order_of_ends_makes_the_tree_deep_or_large() {
 }
 
 #[test]
+fn many_that_are_settled_at_once_are_settled_as_one_after_the_other() {
+    const NUMBER: u64 = 5_000;
+    let now_us = START_US + 100;
+    for settled in [1_000, 1_100, 2_000, 4_990, NUMBER] {
+        // Some are gone by then, some are from the future, and one id is there twice.
+        let own = |id| Own { lease_ms: 1 + id % 3, ..Own::new(id, 1, START_US + id) };
+        let mut list: Vec<Own> = (0..NUMBER).map(own).collect();
+        list.push(Own { quantity: 2, ..own(700) });
+        let (mut index, mut other) = (built(&list), built(&list));
+        let ids: Vec<Vec<u8>> =
+            (0..settled).chain([3, 700, NUMBER]).map(|id| id.to_string().into_bytes()).collect();
+        let ids: Vec<&[u8]> = ids.iter().map(Vec::as_slice).collect();
+        index.separate_future(now_us);
+        let members = |all: Settled| {
+            all.iter().map(|one| one.member().as_bytes().to_vec()).collect::<Vec<_>>()
+        };
+        let all_at_once = members(index.settle(&ids, now_us));
+        let one_by_one: Vec<_> =
+            ids.iter().flat_map(|id| members(other.settle(&[id], now_us))).collect();
+        assert_eq!(all_at_once.len() as u64, settled - 101 + 1);
+        assert_eq!(all_at_once, one_by_one);
+        list.retain(|one| !all_at_once.contains(&one.member()));
+        agree(&mut index, &list, now_us, 777, u64::MAX);
+    }
+}
+
+#[test]
 fn an_order_is_behind_the_newest_and_not_before_now() {
     let mut index = Index::default();
     assert_eq!(index.next_order_us(START_US), START_US);
