@@ -35,8 +35,9 @@ impl<'a> ServerCall<'a> for Call<'a> {
     }
 
     fn keyspace_for_all(&self, words: Range<usize>) -> Result<ServerKeyspace<'a>, Error> {
+        let keys = words.len();
         match spread(self, words) {
-            Spread::Together => Ok(ServerKeyspace::with_read_budget()),
+            Spread::Together => Ok(ServerKeyspace::for_keys(keys)),
             Spread::AcrossSlots => Err(Error::CrossSlot),
             Spread::AcrossNodes => Err(Error::SlotMigrating),
         }

@@ -13,7 +13,7 @@ use crate::redis::context::{Context, KeyName};
 use crate::redis::key::{ReadKey, WriteKey};
 use commands::error::Error;
 use engine::calendar::Zones;
-use engine::store::{Access, Store};
+use engine::store::{Access, Store, MAX_HEALED_EVENTS};
 use engine::DbKey;
 use entries::{ALL, RESERVED};
 use server_bucket::ServerBucket;
@@ -42,20 +42,24 @@ impl KeyContext<'_> {
 /// The keys of this server, for one call.
 #[derive(Default)]
 pub struct ServerKeyspace<'c> {
-    /// Bounds what a call over several keys reads.
-    budget: Option<ReadBudget>,
+    /// Bounds the work of a call over several keys.
+    budget: Option<CallBudget>,
     /// Whether the server accepts what is written for waiters. `None` if it was not asked yet.
     acceptance: Cell<Option<Acceptance>>,
     context: PhantomData<Context<'c>>,
 }
 
 impl<'c> ServerKeyspace<'c> {
-    /// Returns the keys for a call over several of them.
-    pub fn with_read_budget() -> ServerKeyspace<'c> {
-        ServerKeyspace {
-            budget: Some(ReadBudget(Cell::new(MAX_READ))),
-            ..ServerKeyspace::default()
-        }
+    /// Returns the keys for a call over this many of them.
+    pub fn for_keys(keys: usize) -> ServerKeyspace<'c> {
+        let budget = CallBudget { left_to_read: Cell::new(MAX_READ), keys };
+        ServerKeyspace { budget: Some(budget), ..ServerKeyspace::default() }
+    }
+
+    /// Returns the part of `max` that a call may do for each of its keys.
+    fn share(&self, max: usize) -> usize {
+        let share = self.budget.as_ref().and_then(|budget| max.checked_div(budget.keys));
+        share.unwrap_or(max).max(1)
     }
 
     /// Returns the keys for writes for waiters, which the server is known to accept or not.
@@ -77,19 +81,23 @@ impl<'c> ServerKeyspace<'c> {
     }
 }
 
-/// Bounds the number of reservations that a call over several keys reads, because reading those of a single key may take
-/// tens of milliseconds. If the next key holds more than what is left of the budget, the call is refused. What has been read
-/// stays in memory, so another call reads the rest.
-struct ReadBudget(Cell<usize>);
+/// Bounds the work of a call over several keys.
+///
+/// Reading the reservations of a single key may take tens of milliseconds. If the next key holds more than what is left to
+/// read, the call is refused. What has been read stays in memory, so another call reads the rest.
+struct CallBudget {
+    left_to_read: Cell<usize>,
+    keys: usize,
+}
 
-/// The budget of a call: the number of reservations that one key may hold by default.
+/// The number of reservations that a call reads: as many as one key may hold by default.
 const MAX_READ: usize = 1 << 16;
 
-impl ReadBudget {
+impl CallBudget {
     /// Refuses to read the reservations in `key`, which has no index, if the set, events included, is longer than what is
     /// left of the budget. The first large key is never refused.
     fn check(&self, key: &mut ReadKey) -> Result<(), Error> {
-        let (len, left) = (key.len(), self.0.get());
+        let (len, left) = (key.len(), self.left_to_read.get());
         if len <= indexes::SMALL || len <= left || left == MAX_READ {
             return Ok(());
         }
@@ -104,7 +112,7 @@ impl ReadBudget {
     /// call.
     fn spend(&self, number: usize) {
         if number > indexes::SMALL {
-            self.0.set(self.0.get().saturating_sub(number));
+            self.left_to_read.set(self.left_to_read.get().saturating_sub(number));
         }
     }
 }
@@ -136,6 +144,10 @@ impl<'k, 'c> Store for ServerKey<'k, 'c> {
 
     fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T {
         ZONES.with(body)
+    }
+
+    fn max_healed(&self) -> usize {
+        self.keyspace.share(MAX_HEALED_EVENTS)
     }
 
     fn bucket(self) -> ServerBucket<'c> {

@@ -19,7 +19,7 @@ use commands::error::Error;
 use engine::ban::Ban;
 use engine::entry::score;
 use engine::reservation::{ReservationMember, ReservationRef};
-use engine::reservations::{Reservations, Settled};
+use engine::reservations::{Reservations, Settled, MAX_HEALED_LEASES};
 use engine::store::{self, WindowEdit};
 use engine::window::EventEdit;
 use smallvec::SmallVec;
@@ -205,7 +205,8 @@ impl<'c> ServerWindow<'_, 'c> {
                 None => stats::LAPSED.add(1),
             }
         };
-        ZONES.with(|zones| self.reservations.clean(zones, cleaned));
+        let max_healed = self.store.keyspace.share(MAX_HEALED_LEASES);
+        ZONES.with(|zones| self.reservations.clean(zones, max_healed, cleaned));
         add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
     }
 

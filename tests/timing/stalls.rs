@@ -165,6 +165,38 @@ fn entries_that_contradict_each_other_are_not_read_one_after_the_other() {
     });
 }
 
+/// Each of its keys was healed as far as by a call on that key alone.
+#[test]
+fn a_call_over_many_keys_heals_a_part_of_each() {
+    let _guard = with_others();
+    const KEYS: i64 = 64;
+    let (server, mut conn) = Server::with_held_clock();
+    reserve(&mut conn, "a0", &[3_600_000; 1_000]);
+    let now_us = server.clock().now_us();
+    let entries = (1..4_000).flat_map(|n: i64| [(n - now_us).to_string(), (9_000 - n).to_string()]);
+    let words: Vec<_> = ["ZADD", "w0"].map(String::from).into_iter().chain(entries).collect();
+    conn.cmd(&words);
+    for (key, clause) in [("a", "ACQUIRE 100000 0 "), ("w", "WINDOW 100000 1h ")] {
+        let keys: Vec<_> = (0..KEYS).map(|n| format!("{key}{n}")).collect();
+        let call =
+            format!("RL.ALL {KEYS} {} {}", keys.join(" "), clause.repeat(KEYS as usize).trim());
+        assert_takes(MOST / 2, || {
+            for copy in &keys[1..] {
+                conn.cmd(["COPY", &keys[0], copy, "REPLACE"]);
+            }
+            server.clock().advance_ms(-7_200_000);
+            // The first call after the clock was set back looks at all reservations.
+            conn.cmd(&call[..]);
+            let (took, reply) = timed(&server, &mut conn, &call[..]);
+            assert!(
+                matches!(&reply, Value::Array(reply) if reply[0] == Value::Int(0)),
+                "{reply:?}"
+            );
+            took
+        });
+    }
+}
+
 /// A call of RL.RELEASE or SREM with this many ids.
 fn ids(command: &str, key: &str, number: usize) -> Vec<String> {
     let ids = (0..number).map(|n| format!("r{n:05}"));

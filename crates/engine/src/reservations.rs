@@ -350,11 +350,13 @@ impl Reservations {
         settled
     }
 
-    /// Removes reservations that are gone, and starts the leases of those from the future again, in their old order: a
-    /// bounded number of both. Calls `cleaned` with each old member, and the new one if there is one.
+    /// Removes reservations that are gone, and starts the leases of those from the future again, in their old order: of an
+    /// index at most [`MAX_GONE_DROPPED`] and `max_healed`. Calls `cleaned` with each old member, and the new one if there
+    /// is one.
     pub fn clean(
         &mut self,
         zones: &mut Zones,
+        max_healed: usize,
         cleaned: &mut dyn FnMut(&ReservationMember, Option<&ReservationMember>),
     ) {
         let (now_us, is_changed) = (self.now_us, &mut self.is_changed);
@@ -393,7 +395,7 @@ impl Reservations {
                 if !self.has_future {
                     return;
                 }
-                let future = index.future().take(MAX_HEALED_LEASES);
+                let future = index.future().take(max_healed);
                 let old: Vec<ReservationMember> = future.map(|one| one.member()).collect();
                 for old in &old {
                     let Some(one) = Reservation::decode(old.as_bytes()) else { continue };
@@ -613,7 +615,7 @@ mod tests {
             prop_assert_eq!(answers(&mut list), answers(&mut index));
             let mut changed = [&mut list, &mut index].map(|held| {
                 let mut members = Vec::new();
-                held.clean(zones, &mut |old, new| members.push((*old, new.copied())));
+                held.clean(zones, MAX_HEALED_LEASES, &mut |old, new| members.push((*old, new.copied())));
                 members
             });
             changed.iter_mut().for_each(|members| members.sort_by_key(|(old, _)| old.as_bytes().to_vec()));

@@ -28,6 +28,9 @@ pub enum Access {
     Write,
 }
 
+/// About how many entries from the future a call merges at most after the clock was set back. This takes about 3 ms.
+pub const MAX_HEALED_EVENTS: usize = 10_000;
+
 /// Where the state of one key is stored, seen at one moment.
 pub trait Store {
     /// The error of reading.
@@ -68,10 +71,9 @@ pub trait Store {
         }
     }
 
-    /// Returns about how many entries from the future a call merges at most after the clock was set back. The default takes
-    /// about 3 ms to merge.
+    /// Returns about how many entries from the future a call merges at most after the clock was set back.
     fn max_healed(&self) -> usize {
-        10_000
+        MAX_HEALED_EVENTS
     }
 
     /// Returns the text of a rule, which a reservation stores.

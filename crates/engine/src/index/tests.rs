@@ -5,7 +5,7 @@ use crate::calendar::Zones;
 use crate::period::YEAR_MS;
 use crate::properties::{cases, START_US};
 use crate::reservation::ReservationView;
-use crate::reservations::{Reservations, MAX_GONE_DROPPED};
+use crate::reservations::{Reservations, MAX_GONE_DROPPED, MAX_HEALED_LEASES};
 use proptest::prelude::*;
 use std::convert::Infallible;
 
@@ -319,7 +319,7 @@ fn a_call_sees_what_is_live_and_drops_what_is_gone() {
     assert_eq!((held.running(), held.is_changed()), (2, false));
     // It drops the reservation with that id, and then those that were gone first.
     let mut dropped = Vec::new();
-    held.clean(zones, &mut |old, new| {
+    held.clean(zones, MAX_HEALED_LEASES, &mut |old, new| {
         assert!(new.is_none());
         dropped.push(Reservation::decode(old.as_bytes()).unwrap().id.to_vec());
     });
@@ -330,7 +330,7 @@ fn a_call_sees_what_is_live_and_drops_what_is_gone() {
     let id = list[GONE as usize].id.clone();
     let mut held =
         Reservations::from_index(Box::new(built(&list[GONE as usize..])), now_us, Some(&id), zones);
-    held.clean(zones, &mut |_, _| panic!("nothing is gone"));
+    held.clean(zones, MAX_HEALED_LEASES, &mut |_, _| panic!("nothing is gone"));
     assert!(held.has_id() && held.find_live(&id).is_some());
 }
 

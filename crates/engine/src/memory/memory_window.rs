@@ -1,10 +1,11 @@
 //! A window in memory, between calls and during a call.
 
 use super::{MemoryKey, MemoryValue, Zset};
+use crate::calendar::Zones;
 use crate::entry::Entries;
 use crate::index::Index;
 use crate::refusal::Refusal;
-use crate::reservations::Reservations;
+use crate::reservations::{Reservations, MAX_HEALED_LEASES};
 use crate::store::{WindowEdit, WindowKey};
 
 /// A window in memory.
@@ -74,7 +75,10 @@ impl WindowKey for MemoryWindow<'_> {
         let reservations = &mut self.reservations;
         let settled = reservations.settle(edit.settled);
         if edit.clean {
-            self.key.memory.zones(|zones| reservations.clean(zones, &mut |_, _| {}));
+            let clean = |zones: &mut Zones| {
+                reservations.clean(zones, MAX_HEALED_LEASES, &mut |_, _| {});
+            };
+            self.key.memory.zones(clean);
         }
         if let Some(reservation) = &edit.reservation {
             self.reservations.add(reservation);
