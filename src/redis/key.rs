@@ -1,14 +1,17 @@
 //! Keys. Every method that changes a key also replicates the plain command with the same effect, so that a change and what
-//! replicas receive cannot differ. What the key API cannot do, removing by rank, is a command.
+//! replicas receive cannot differ. What the key API cannot do, removing a range of elements, is a command.
 
 use super::api::{api, is_from_7, OK};
 use super::context::{CallReply, Context, KeyName, UNTOUCHED};
 use super::text::{OwnedString, MINUS_INF, PXAT};
 use redis_module::raw;
-use std::ffi::{c_int, c_longlong};
+use std::ffi::{c_int, c_longlong, CStr};
 use std::ops::{Deref, DerefMut};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// From this many elements on, a range is removed by one command, and a whole set is freed in the background.
+pub const MANY: usize = 1_024;
 
 /// The value of a key.
 #[derive(Clone, Copy)]
@@ -289,14 +292,20 @@ impl<'c> WriteKey<'c> {
         );
     }
 
-    /// Executes `DEL key`.
+    /// Executes `DEL key`, or `UNLINK key` if the value is large.
     pub fn delete(&mut self) {
         self.changed = true;
+        let is_large = self.len() >= MANY;
         // SAFETY: the key is open for writing.
-        let status = unsafe { api!(RedisModule_DeleteKey(self.raw)) };
+        let status = unsafe {
+            match is_large {
+                true => api!(RedisModule_UnlinkKey(self.raw)),
+                false => api!(RedisModule_DeleteKey(self.raw)),
+            }
+        };
         // Deleting fails only on a key that is not open for writing.
         debug_assert_eq!(status, OK);
-        replicate!(self, c"DEL", "");
+        replicate!(self, if is_large { c"UNLINK" } else { c"DEL" }, "");
     }
 
     /// Executes `ZADD key score member`. The score is a whole number above -2^53 and at most 0, or -inf.
@@ -361,9 +370,21 @@ impl<'c> WriteKey<'c> {
 /// Removes the `count` elements with the highest scores: `ZREMRANGEBYRANK key -count -1`. The key must not be open, because
 /// it may vanish.
 pub fn remove_highest(ctx: Context, name: KeyName, count: usize) {
-    let mut buffer = itoa::Buffer::new();
-    let first = i64::try_from(count).unwrap_or(i64::MAX).saturating_neg();
-    let (command, first, last) = (c"ZREMRANGEBYRANK", buffer.format(first), b"-1");
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    remove_range(ctx, name, c"ZREMRANGEBYRANK", count.saturating_neg(), -1);
+}
+
+/// Removes the elements with these scores, which are whole numbers: `ZREMRANGEBYSCORE key from to`. For many elements this is
+/// faster than [`WriteKey::remove`]. The key must not be open, because it may vanish.
+pub fn remove_scores(ctx: Context, name: KeyName, Scores { from, to }: Scores) {
+    remove_range(ctx, name, c"ZREMRANGEBYSCORE", from as i64, to as i64);
+}
+
+/// Executes `command key first last`.
+fn remove_range(ctx: Context, name: KeyName, command: &CStr, first: i64, last: i64) {
+    let mut buffers = [itoa::Buffer::new(); 2];
+    let [first_buffer, last_buffer] = &mut buffers;
+    let (first, last) = (first_buffer.format(first), last_buffer.format(last));
     // Redis 6.2 replicates at once what it is called for with "!", before the other effects of the call. Without the element
     // that the call adds, replicas would delete the key, and with it the TTL.
     let is_in_order = is_from_7();
@@ -414,10 +435,10 @@ impl Drop for WriteKey<'_> {
     }
 }
 
-/// True while [`remove_highest`] calls the server, whose notifications of that are ours.
+/// True while [`remove_range`] calls the server, whose notifications of that are ours.
 static CALLING: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether the server is running the command of [`remove_highest`].
+/// Returns whether the server is running the command of [`remove_range`].
 pub fn is_calling() -> bool {
     CALLING.load(Ordering::Relaxed)
 }

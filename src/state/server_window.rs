@@ -12,7 +12,7 @@ use super::entries::{
 };
 use super::{indexes, KeyHandle, ServerKey};
 use crate::environment::ZONES;
-use crate::redis::key::{remove_highest, KeyValue, Scores, WriteKey};
+use crate::redis::key::{remove_highest, remove_scores, KeyValue, Scores, WriteKey, MANY};
 use crate::redis::text::OwnedString;
 use crate::stats;
 use commands::error::Error;
@@ -21,7 +21,7 @@ use engine::entry::score;
 use engine::reservation::{ReservationMember, ReservationRef};
 use engine::reservations::{Reservations, Settled, MAX_HEALED_LEASES};
 use engine::store::{self, WindowEdit};
-use engine::window::EventEdit;
+use engine::window::{EventEdit, TimeRange};
 use smallvec::SmallVec;
 
 /// A sorted set of events and reservations, for one call.
@@ -106,12 +106,17 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         (&mut self.events, &self.reservations)
     }
 
-    // Elements are added before others are removed, so that the key never becomes empty in between. Dead entries are dropped
-    // last, because that needs the key closed.
+    // Elements are added before others are removed, so that the key never becomes empty in between, unless many are removed
+    // and all: then it is deleted first. Ranges of entries are removed last, because that needs the key closed.
     fn write(&mut self, edit: WindowEdit) -> usize {
-        let key_ctx = self.store.key_ctx;
         let mut remove = Members::new();
         let Some(mut key) = self.take_key(&mut remove) else { return 0 };
+        let is_deleted = removes_many_and_all(edit.events, &key);
+        let mut old_expires_at_ms = None;
+        if is_deleted {
+            old_expires_at_ms = key.expires_at_ms();
+            key.delete();
+        }
         // This comes before cleaning up, so that a settled reservation is not rewritten.
         let settled = self.reservations.settle(edit.settled);
         if edit.clean && !self.reservations.is_empty() {
@@ -119,6 +124,9 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         }
         self.write_ban(&mut key, edit.ban, &mut remove);
         write_events(&mut key, edit.events, &mut remove);
+        if is_deleted {
+            remove.clear();
+        }
         if let Some(new) = &edit.reservation {
             self.add_reservation(&mut key, new, &mut remove);
         }
@@ -134,11 +142,13 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             key.remove(&remove);
         }
         self.move_expiry(&mut key, &edit, &settled);
-        let dropped = edit.events.dropped;
-        self.elements = key.len().saturating_sub(dropped);
+        if let (None, Some(at_ms)) = (edit.expiry, old_expires_at_ms) {
+            key.expire_at(at_ms);
+        }
+        self.elements = key.len();
         drop(key);
-        if dropped > 0 {
-            remove_highest(key_ctx.ctx, key_ctx.name, dropped);
+        if !is_deleted {
+            self.remove_ranges(edit.events);
         }
         number
     }
@@ -193,6 +203,20 @@ impl<'c> ServerWindow<'_, 'c> {
             return Some(key);
         }
         self.events.key.take(self.store.key_ctx)
+    }
+
+    /// Removes dead entries and large ranges of entries. The key is closed.
+    #[inline(always)]
+    fn remove_ranges(&mut self, edit: &EventEdit) {
+        let (ctx, name) = (self.store.key_ctx.ctx, self.store.key_ctx.name);
+        for times in ranges(edit).filter(|times| is_large(times, edit)) {
+            remove_scores(ctx, name, scores_of(&times));
+            self.elements = self.elements.saturating_sub(times.len);
+        }
+        if edit.dropped > 0 {
+            remove_highest(ctx, name, edit.dropped);
+            self.elements = self.elements.saturating_sub(edit.dropped);
+        }
     }
 
     /// Drops reservations that are gone, and rewrites those from the future. Adds the old members to `remove`.
@@ -258,13 +282,37 @@ impl Drop for ServerWindow<'_, '_> {
     }
 }
 
+/// Returns the ranges of entries that are removed.
+fn ranges(edit: &EventEdit) -> impl Iterator<Item = TimeRange> {
+    [edit.given_back, edit.merged].into_iter().flatten()
+}
+
+/// Returns the scores of the entries in a range.
+fn scores_of(times: &TimeRange) -> Scores {
+    Scores { from: score(times.to_us), to: score(times.from_us) }
+}
+
+/// Returns whether a range is removed by one command, after the new entries were added, none of which is in it.
+fn is_large(times: &TimeRange, edit: &EventEdit) -> bool {
+    let is_in = |us: u64| (times.from_us..=times.to_us).contains(&us);
+    let new = || [&edit.newest, &edit.other].into_iter().filter_map(|change| change.new);
+    times.len >= MANY && !new().any(|new| is_in(new.newest_us))
+}
+
+/// Returns whether an edit removes many entries, and with them all elements of the set.
+#[inline(always)]
+fn removes_many_and_all(edit: &EventEdit, key: &WriteKey) -> bool {
+    let many = ranges(edit).map(|times| times.len).fold(edit.dropped, usize::saturating_add);
+    let old = [&edit.newest, &edit.other].into_iter().filter(|change| change.old.is_some()).count();
+    many >= MANY && many.saturating_add(old) >= key.len()
+}
+
 /// Writes the new entries of events. Adds the members of those that they replace to `remove`, of those that are given back,
-/// and of those from the future.
+/// and of those from the future, but for large ranges.
 #[inline(always)]
 fn write_events(key: &mut WriteKey, edit: &EventEdit, remove: &mut Members) {
-    for times in [edit.given_back, edit.merged].into_iter().flatten() {
-        let scores = Scores { from: score(times.to_us), to: score(times.from_us) };
-        remove.extend(key.ascending(scores).map(|element| element.member));
+    for times in ranges(edit).filter(|times| !is_large(times, edit)) {
+        remove.extend(key.ascending(scores_of(&times)).map(|element| element.member));
     }
     if edit.merged.is_some() {
         let new = edit.newest.new.map(|new| new.member());

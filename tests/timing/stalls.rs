@@ -165,6 +165,32 @@ fn entries_that_contradict_each_other_are_not_read_one_after_the_other() {
     });
 }
 
+/// Each entry was read twice, and removed by its member: 20 ms.
+#[test]
+fn many_entries_are_given_back_at_once() {
+    let _guard = with_others();
+    const ENTRIES: i64 = 65_536;
+    let (server, mut conn) = Server::with_held_clock();
+    let now_us = server.clock().now_us();
+    let entry = |n: i64| [(n * 10_000 - now_us).to_string(), (ENTRIES - n).to_string()];
+    for part in (0..ENTRIES).collect::<Vec<_>>().chunks(1_024) {
+        let words = ["ZADD", "before"].map(String::from).into_iter();
+        conn.cmd(words.chain(part.iter().flat_map(|n| entry(*n))).collect::<Vec<_>>());
+    }
+    for (call, left, most) in [
+        (format!("RL.WINDOW k 100000 1h -{ENTRIES} BUCKETS {ENTRIES}"), 0, MOST / 4),
+        (format!("RL.WINDOW k 100000 1h -{} BUCKETS {ENTRIES}", ENTRIES - 1), 1, MOST / 2),
+        ("RL.WINDOW k 100000 1h -1 FIXED FROM first".into(), 0, MOST / 4),
+    ] {
+        assert_takes(most, || {
+            conn.cmd("COPY before k REPLACE");
+            let (took, reply) = timed(&server, &mut conn, &call[..]);
+            assert_eq!((ints(&reply)[0], conn.int("ZCARD k")), (0, left), "{call}");
+            took
+        });
+    }
+}
+
 /// Each of its keys was healed as far as by a call on that key alone.
 #[test]
 fn a_call_over_many_keys_heals_a_part_of_each() {

@@ -15,13 +15,15 @@ pub struct EntryEdit {
     pub new: Option<Entry>,
 }
 
-/// A range of times in Unix microseconds, both ends included.
+/// The entries in a range of times in Unix microseconds, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeRange {
     /// The earliest time.
     pub from_us: u64,
     /// The latest time.
     pub to_us: u64,
+    /// The number of entries.
+    pub len: usize,
 }
 
 /// The changes to write to the entries of a key.
@@ -169,8 +171,9 @@ impl<E: Entries> EditBuilder<'_, E> {
             }
             left = left.saturating_sub(entry.weight);
             let to_us = entry.newest_us;
-            let whole = TimeRange { from_us: to_us, to_us };
-            self.edit.given_back.get_or_insert(whole).to_us = to_us;
+            let none = TimeRange { from_us: to_us, to_us, len: 0 };
+            let whole = self.edit.given_back.get_or_insert(none);
+            (whole.to_us, whole.len) = (to_us, whole.len.saturating_add(1));
             true
         })?;
         let Some(entry) = in_part else {

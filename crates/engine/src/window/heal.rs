@@ -82,15 +82,12 @@ impl<E: Entries> EditBuilder<'_, E> {
     /// newest entry, where it counts for too long rather than too short, until another call merges that entry too.
     pub(super) fn heal(&mut self, max_healed: usize) -> Result<(), E::Error> {
         let Some(future) = self.count.future else { return Ok(()) };
-        let from_us = self.count.rule_now.now_us().saturating_add(1);
-        self.edit.merged = Some(TimeRange { from_us, to_us: u64::MAX });
         let Some(merged) = self.edit.newest.new else {
             // Everything was uncounted. No entry may stay, as an older one would count.
             self.read_part(usize::MAX)?;
             return Ok(());
         };
         let Some(part) = self.read_part(max_healed.max(1))? else { return Ok(()) };
-        self.edit.merged = Some(TimeRange { from_us, to_us: part.last.newest_us });
         let stays = self.entries.newest(None)?.ok_or(Refusal::Foreign)?;
         self.count.future = Some(FutureEvents { stays_us: Some(stays.newest_us), ..future });
         if self.count.rule_now.counts_newest_alone() {
@@ -114,27 +111,31 @@ impl<E: Entries> EditBuilder<'_, E> {
         Ok(())
     }
 
-    /// Reads the entries from the future that this call merges. `None` if it merges all of them.
+    /// Reads the entries from the future that this call merges, and plans to remove them. `None` if it merges all of them.
     fn read_part(&mut self, max_healed: usize) -> Result<Option<HealedPart>, E::Error> {
         let rule_now = &self.count.rule_now;
         let prior_weight = self.edit.newest.old.map_or(0, |prior| prior.weight);
-        let (mut number, mut weight, mut is_all) = (0_usize, 0, true);
+        let from_us = rule_now.now_us().saturating_add(1);
+        let (mut len, mut weight, mut is_all) = (0_usize, 0, true);
         let (mut oldest, mut last): (Option<Entry>, Option<Entry>) = (None, None);
         self.entries.scan(Some(rule_now.now_us()), None, |entry| {
             // The part must include what was uncounted.
             let is_part = weight > 0 || self.uncounted == 0 || rule_now.counts_newest_alone();
-            if number >= max_healed && is_part {
+            if len >= max_healed && is_part {
                 is_all = false;
                 return false;
             }
             let oldest = oldest.get_or_insert(entry);
             let sum = entry.sum_since(oldest).saturating_add(prior_weight);
             weight = sum.saturating_sub(self.uncounted);
-            number = number.saturating_add(1);
+            len = len.saturating_add(1);
             last = Some(entry);
             true
         })?;
-        Ok(last.filter(|_| !is_all).map(|last| HealedPart { last, weight }))
+        let last = last.filter(|_| !is_all);
+        let to_us = last.map_or(u64::MAX, |last| last.newest_us);
+        self.edit.merged = Some(TimeRange { from_us, to_us, len });
+        Ok(last.map(|last| HealedPart { last, weight }))
     }
 
     /// Leaves the only entry that counts (FROM first) at its time in the future, because the entries before it are removed
