@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that the crates that others depend on can be published: the engine, the commands and the Rust client. Nothing is
-# uploaded. `make check` runs this.
+# Checks that the crates that others depend on can be published: the engine, the commands, the leases and the Rust client.
+# Nothing is uploaded. `make check` runs this.
 #
 #   scripts/check-crates.sh
 set -euo pipefail
@@ -12,4 +12,4 @@ rm -rf "$target" "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/redis-ratelimit-*
 
 # Changes that are not committed are checked too.
 cargo publish --dry-run --locked --allow-dirty --target-dir "$target" --package redis-ratelimit-engine \
-    --package redis-ratelimit-commands --package redis-ratelimit-client
+    --package redis-ratelimit-commands --package redis-ratelimit-leases --package redis-ratelimit-client

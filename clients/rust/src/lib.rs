@@ -21,7 +21,6 @@ mod clause;
 mod core;
 mod error;
 pub mod http;
-mod leases;
 mod limit;
 mod limiter;
 mod local;

@@ -1,25 +1,27 @@
-//! A limit that is decided in the process: sends the rounds of its leases, and wakes the calls that wait for them. See
-//! `leases`.
+//! A limit that is decided in the process: sends the rounds of its leases, and wakes the calls that wait for them. The crate
+//! `leases` decides what to send.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use leases::{ErrorReply, Failure, Now, Round, TakeError, Terms, MIN_LEASE_MS};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::calls;
 use crate::core::{Core, Failed, Unreachable};
-use crate::leases::{Clock, Leases, Round, Terms};
+use crate::limit::ToAnyLimit;
 use crate::options::Options;
-use crate::transport::Value;
-use crate::{process, Error, Id, Limiter, Reply, Window};
+use crate::period::whole_ms;
+use crate::transport::{Command, Value};
+use crate::{process, Decision, Error, Id, Limiter, Reply, Window};
+
+type Leases = leases::Leases<Error>;
 
 /// The number of rounds after which a take gives up, because others spend what arrives.
 const ROUNDS: usize = 20;
 /// The default lease.
 const LEASE: Duration = Duration::from_millis(100);
-/// The number of rounds after `close` that may fail. Then nothing more is sent.
-const CLOSE_TRIES: u64 = 3;
 
 /// The clocks that decide when a lease ends.
 enum Clocks {
@@ -40,20 +42,94 @@ fn since_1970_ns(time: SystemTime) -> i64 {
     as_ns(time.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-impl Clock for Clocks {
+impl Clocks {
     #[inline]
-    fn monotonic_ns(&self) -> i64 {
+    fn now(&self) -> Now {
         match self {
-            Clocks::System { start } => as_ns(start.elapsed()),
-            Clocks::Set(clock) => since_1970_ns(clock()),
+            Clocks::System { start } => Now {
+                monotonic_ns: as_ns(start.elapsed()),
+                wall_ns: since_1970_ns(SystemTime::now()),
+            },
+            Clocks::Set(clock) => {
+                let ns = since_1970_ns(clock());
+                Now { monotonic_ns: ns, wall_ns: ns }
+            }
         }
     }
+}
 
-    #[inline]
-    fn wall_ns(&self) -> i64 {
-        match self {
-            Clocks::System { .. } => since_1970_ns(SystemTime::now()),
-            Clocks::Set(clock) => since_1970_ns(clock()),
+/// Returns the terms of leases of a window.
+///
+/// # Errors
+///
+/// [`Error::InvalidArgument`] if the window is not valid, its period is 0, it has a ban, or the lease is too short.
+fn terms(key: &[u8], window: &Window, lease: Duration, leave: u64) -> Result<Terms, Error> {
+    let limit = window.to_any();
+    limit.check()?;
+    if limit.ban_length().is_some() {
+        return Err(Error::ban_with("a local limit"));
+    }
+    let numbers = window.numbers();
+    if numbers.is_some_and(|(_, period)| period.least_duration().is_zero()) {
+        return Err(Error::lease_of_semaphore());
+    }
+    let lease_ms = whole_ms(lease);
+    if lease_ms < MIN_LEASE_MS {
+        return Err(Error::short_lease(MIN_LEASE_MS, lease_ms));
+    }
+    // A window of the calendar may end at any time, so a reservation may stop counting as soon as it lapses.
+    let is_first = window.starts_at().is_some_and(|start| start.eq_ignore_ascii_case("first"));
+    let is_calendar = window.is_fixed() && !is_first;
+    let counted = numbers.filter(|_| !is_calendar).map(|(_, period)| period.least_duration());
+    let mut command = Command::new("");
+    limit.write(&mut command, 0, &Options::default(), false);
+    let before = if numbers.is_some() { 2 } else { 1 };
+    // Without the name, and without the quantity.
+    let mut words = command.words().skip(1).map(<[u8]>::to_vec);
+    let window = words.by_ref().take(before).collect();
+    Ok(Terms {
+        key: key.into(),
+        window,
+        options: words.skip(1).collect(),
+        limit: numbers.map(|(limit, _)| limit),
+        counted_ms: whole_ms(counted.unwrap_or_default()),
+        lease_ms,
+        leave,
+    })
+}
+
+/// Returns a value without what leases do not need to know.
+fn as_lease_value(value: &Value) -> leases::Value {
+    match value {
+        Value::Nil | Value::Error(_) => leases::Value::Nil,
+        Value::Integer(number) => leases::Value::Integer(*number),
+        Value::Bytes(_) => leases::Value::Text,
+        Value::Array(values) => leases::Value::Array(values.iter().map(as_lease_value).collect()),
+    }
+}
+
+#[inline]
+fn as_reply(reply: leases::Reply) -> Reply {
+    Reply {
+        decision: match reply.decision {
+            leases::Decision::Allowed => Decision::Allowed,
+            leases::Decision::Denied => Decision::Denied,
+            leases::Decision::Held => Decision::Held,
+        },
+        limit: reply.limit,
+        remaining: reply.remaining,
+        retry_after: reply.retry_after_ms.map(Duration::from_millis),
+        reset_after: Duration::from_millis(reply.reset_after_ms),
+        reachable: true,
+        ..Reply::unreached(true)
+    }
+}
+
+impl From<TakeError> for Error {
+    fn from(error: TakeError) -> Error {
+        match error {
+            TakeError::Closed => Error::Closed,
+            TakeError::Semaphore => Error::lease_of_semaphore(),
         }
     }
 }
@@ -64,8 +140,6 @@ struct State {
     has_worker: bool,
     /// The runtime to start the worker in if a take that needs it is called outside of a runtime.
     runtime: Option<Handle>,
-    /// The number of failures at which a closed limit stops trying to settle; `None` while it is open.
-    last_failure: Option<u64>,
 }
 
 /// The leases of one process. A forked child has its own, because only its parent may spend the parent's.
@@ -88,27 +162,28 @@ impl Process {
 
 struct Shared {
     core: Arc<Core>,
+    window: Window,
     terms: Terms,
     clocks: Clocks,
     first: Process,
 }
 
 impl Shared {
-    fn new(core: Arc<Core>, terms: Terms) -> Result<Shared, Error> {
+    fn new(core: Arc<Core>, window: Window, terms: Terms) -> Result<Shared, Error> {
         process::watch();
         let clocks = match core.clock() {
             Some(clock) => Clocks::Set(clock),
             None => Clocks::System { start: Instant::now() },
         };
         let first = Shared::process(&terms, &clocks, Id::random()?, Handle::try_current().ok());
-        Ok(Shared { core, terms, clocks, first })
+        Ok(Shared { core, window, terms, clocks, first })
     }
 
     fn process(terms: &Terms, clocks: &Clocks, prefix: Id, runtime: Option<Handle>) -> Process {
         let leases = Leases::new(terms.clone(), prefix.to_string(), clocks.now());
         Process {
             id: process::id(),
-            state: Mutex::new(State { leases, has_worker: false, runtime, last_failure: None }),
+            state: Mutex::new(State { leases, has_worker: false, runtime }),
             due: Notify::new(),
             round_over: Notify::new(),
             child: OnceLock::new(),
@@ -137,6 +212,14 @@ impl Shared {
         Ok(found)
     }
 
+    fn error(&self, failure: &Failure<Error>) -> Error {
+        match failure {
+            Failure::Error(error) => error.clone(),
+            Failure::Unreadable(value) => Error::unexpected("a decision or a count", value),
+            Failure::LateBatches => Error::late_batches(self.terms.lease_ms),
+        }
+    }
+
     /// Returns whether `unreachable` replaces this error.
     fn is_forgiven(&self, error: &Error) -> bool {
         error.is_unreachable() && !matches!(self.core.unreachable, Unreachable::Error)
@@ -154,20 +237,17 @@ impl Shared {
             Unreachable::Allow => unreached(true),
             Unreachable::Deny => unreached(false),
             Unreachable::Limiter(limiter) => {
-                let (key, window) = (&*self.terms.key, &self.terms.window);
-                let take = limiter.take(key, window).quantity(quantity);
+                let take = limiter.take(&self.terms.key, &self.window).quantity(quantity);
                 let reply = take.leave(self.terms.leave).await?;
                 Ok(Reply { reachable: false, ..reply })
             }
         }
     }
 
-    /// Starts or wakes the worker if the leases have something to send. Returns false if that needs a runtime and there is
-    /// none.
+    /// Starts or wakes the worker, because the leases have something to send. Returns false if that needs a runtime and there
+    /// is none.
+    #[cold]
     fn wake(self: &Arc<Shared>, process: &Process, mut state: MutexGuard<'_, State>) -> bool {
-        if !state.leases.take_due() {
-            return true;
-        }
         if state.has_worker {
             process.due.notify_one();
             return true;
@@ -202,10 +282,8 @@ impl Worker {
                 let mut state = process.lock();
                 let now = shared.clocks.now();
                 state.leases.take_due();
-                let is_given_up =
-                    state.last_failure.is_some_and(|last| state.leases.failures >= last);
-                self.round = if is_given_up { None } else { state.leases.next_round(now) };
-                let next_at_ns = state.leases.next_at(now).filter(|_| !is_given_up);
+                self.round = state.leases.next_round(now);
+                let next_at_ns = state.leases.next_at(now);
                 if self.round.is_none() {
                     if next_at_ns.is_none() {
                         state.has_worker = false;
@@ -220,8 +298,10 @@ impl Worker {
             }
             match &self.round {
                 Some(round) => {
-                    let has_policy = shared.terms.is_policy();
-                    let outcome = shared.core.send_together(&round.commands, has_policy).await;
+                    let commands: Vec<_> =
+                        round.commands.iter().map(|words| as_command(words)).collect();
+                    let has_policy = shared.terms.limit.is_none();
+                    let outcome = shared.core.send_together(&commands, has_policy).await;
                     self.report(process, outcome);
                 }
                 None => {
@@ -238,11 +318,30 @@ impl Worker {
         let mut state = process.lock();
         let now = self.shared.clocks.now();
         match outcome {
-            Ok(replies) => state.leases.receive(round, replies, now),
+            Ok(replies) => {
+                let replies = replies.into_iter().map(|reply| match reply {
+                    Ok(value) => Ok(as_lease_value(&value)),
+                    Err(error) => {
+                        let code = error.code().unwrap_or_default().to_string();
+                        Err(ErrorReply { code, error })
+                    }
+                });
+                state.leases.receive(round, replies.collect(), now);
+            }
             Err(Failed { error, is_sent }) => state.leases.fail(round, error, is_sent, now),
         }
         process.round_over.notify_waiters();
     }
+}
+
+fn as_command(words: &[Vec<u8>]) -> Command {
+    let mut words = words.iter();
+    let name = words.next().map(|name| String::from_utf8_lossy(name));
+    let mut command = Command::new(&name.unwrap_or_default());
+    for word in words {
+        command.arg(word);
+    }
+    command
 }
 
 impl Drop for Worker {
@@ -333,8 +432,9 @@ impl LocalBuilder<'_> {
     ///
     /// [`Error::InvalidArgument`] if the window's period is 0, it has a ban, or the lease is too short.
     pub fn build(self) -> Result<Local, Error> {
-        let terms = Terms::new(self.key, self.window, self.lease, self.leave)?;
-        Ok(Local { shared: Arc::new(Shared::new(Arc::clone(self.core), terms)?) })
+        let terms = terms(self.key, self.window, self.lease, self.leave)?;
+        let shared = Shared::new(Arc::clone(self.core), self.window.clone(), terms)?;
+        Ok(Local { shared: Arc::new(shared) })
     }
 }
 
@@ -369,15 +469,16 @@ impl Local {
         let process = self.shared.current()?;
         let mut state = process.lock();
         // The lock is taken before the clock is read, so that nothing is settled between the reading and the decision.
-        let reply = state.leases.take(quantity, false, &self.shared.clocks)?;
+        let now = self.shared.clocks.now();
+        let reply = state.leases.take(quantity, false, now)?;
         if reply.is_none() && asks {
             // It counts as demand when it is decided: until then the caller may try any number of times.
-            state.leases.want(quantity, true, self.shared.clocks.now())?;
+            state.leases.want(quantity, true, now)?;
         }
-        if state.leases.is_due {
+        if state.leases.take_due() {
             self.shared.wake(process, state);
         }
-        Ok(reply)
+        Ok(reply.map(as_reply))
     }
 
     /// Decides in the process if it holds enough, and otherwise asks the server.
@@ -412,16 +513,16 @@ impl Local {
                 let mut state = process.lock();
                 state.leases.want(quantity, turn > 0, shared.clocks.now())?
             };
-            self.wait_until(process, |state| state.leases.rounds >= awaited).await?;
+            self.wait_until(process, |state| state.leases.rounds() >= awaited).await?;
             let error = {
                 let mut state = process.lock();
-                let reply = state.leases.take(quantity, true, &shared.clocks)?;
-                let error = state.leases.error_since(awaited).cloned();
-                if state.leases.is_due {
+                let reply = state.leases.take(quantity, true, shared.clocks.now())?;
+                let error = state.leases.error_since(awaited).map(|failure| shared.error(failure));
+                if state.leases.take_due() {
                     shared.wake(process, state);
                 }
                 if let Some(reply) = reply {
-                    return Ok(reply);
+                    return Ok(as_reply(reply));
                 }
                 error
             };
@@ -430,7 +531,7 @@ impl Local {
             }
         }
         let outrun = process.lock().leases.outrun_reply();
-        Ok(outrun)
+        Ok(as_reply(outrun))
     }
 
     /// Waits until the worker has reached a state.
@@ -458,9 +559,9 @@ impl Local {
         if is_reached(&state) {
             return Ok(true);
         }
-        if !state.has_worker {
-            // The runtime of the last worker was shut down.
-            state.leases.is_due = true;
+        // Without a worker, the runtime of the last one was shut down.
+        if !state.leases.take_due() && state.has_worker {
+            return Ok(false);
         }
         match self.shared.wake(process, state) {
             true => Ok(false),
@@ -485,24 +586,11 @@ impl Local {
     #[doc = example!(end)]
     pub async fn close(&self) -> Result<(), Error> {
         let process = self.shared.current()?;
-        begin_closing(&mut process.lock());
-        let is_over = |state: &State| {
-            let is_given_up = state.last_failure.is_some_and(|last| state.leases.failures >= last);
-            state.leases.is_settled() || is_given_up
-        };
-        self.wait_until(process, is_over).await?;
-        let leases = &process.lock().leases;
-        let unsettled = leases.error().filter(|_| !leases.is_settled());
-        let unsettled = unsettled.filter(|error| !self.shared.is_forgiven(error));
-        // The server has answered what was refused, so `unreachable` does not apply to that.
-        leases.refused.as_ref().or(unsettled).map_or(Ok(()), |error| Err(error.clone()))
-    }
-}
-
-fn begin_closing(state: &mut State) {
-    if !state.leases.is_closing {
-        state.leases.close();
-        state.last_failure = Some(state.leases.failures.saturating_add(CLOSE_TRIES));
+        process.lock().leases.close();
+        self.wait_until(process, |state| state.leases.is_settled()).await?;
+        let unsettled = process.lock().leases.unsettled();
+        let error = unsettled.map(|failure| self.shared.error(&failure));
+        error.filter(|error| !self.shared.is_forgiven(error)).map_or(Ok(()), Err)
     }
 }
 
@@ -511,8 +599,10 @@ impl Drop for Local {
         // A child that never used it has nothing to settle.
         let Ok(process) = self.shared.current() else { return };
         let mut state = process.lock();
-        begin_closing(&mut state);
-        self.shared.wake(process, state);
+        state.leases.close();
+        if state.leases.take_due() {
+            self.shared.wake(process, state);
+        }
     }
 }
 

@@ -2,9 +2,9 @@ use std::future::ready;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::*;
-use crate::testing::Double;
+use crate::testing::{table, window, Double};
 use crate::transport::{Command, ErrorReply, Failure, FailureKind};
-use crate::{Decision, MemoryLimiter};
+use crate::{breaker, reservation, MemoryLimiter};
 
 /// Takes 1 as soon as a batch has been fetched.
 async fn fetch(local: &Local) {
@@ -222,6 +222,27 @@ async fn closing_returns_the_error_of_a_settlement_that_is_refused_whatever_unre
             assert_eq!(local.close().await.unwrap_err().code(), Some("READONLY"));
         }
         assert_eq!(line.memory.held("k").await.unwrap()[0].quantity, 3);
+    }
+}
+
+#[test]
+fn the_numbers_are_those_of_all_clients() {
+    let numbers = &table("numbers.json")[0];
+    let ms = |length: Duration| length.as_millis() as u64;
+    let breaker = serde_json::json!({
+        "failures": breaker::FAILURES, "pause_ms": ms(breaker::PAUSE), "probe_ms": ms(breaker::PROBE),
+    });
+    assert_eq!(breaker, numbers["breaker"]);
+    let renewal = serde_json::json!({
+        "per_lease": reservation::RENEWALS_PER_LEASE, "default_lease_ms": ms(reservation::DEFAULT_LEASE),
+        "least_ms": ms(reservation::LEAST_RENEWAL),
+    });
+    assert_eq!(renewal, numbers["renewal"]);
+    for case in numbers["held"].as_array().unwrap() {
+        let lease_ms = case["lease_ms"].as_u64().unwrap();
+        let lease = Duration::from_millis(lease_ms);
+        let terms = terms(b"k", &window(&case["limit"]), lease, 0).unwrap();
+        assert_eq!(Some(lease_ms + terms.counted_ms), case["held_ms"].as_u64(), "{case}");
     }
 }
 

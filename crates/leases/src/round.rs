@@ -1,22 +1,37 @@
 //! The rounds of commands that reserve batches and settle them.
 
-use std::time::Duration;
-
 use super::demand::batch_size;
 use super::{
-    as_ns, Batch, Denial, Leases, Now, Terms, DENIAL_NS, LOST_NS, MAX_LATE, NEVER_YET, RETRY_NS,
+    as_ns, Batch, Decision, Denial, Failure, Leases, Now, Reply, Terms, DENIAL_NS, LOST_NS,
+    MAX_LATE, NEVER_YET, RETRY_NS,
 };
-use crate::calls;
-use crate::limit::ToAnyLimit;
-use crate::options::Options;
-use crate::reply::count;
-use crate::transport::{Command, Value};
-use crate::{Error, Id, Reply};
+
+/// A value of the server's reply to a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// No value.
+    Nil,
+    /// An integer.
+    Integer(i64),
+    /// Text. The leases only need to know that there is some.
+    Text,
+    /// Several values.
+    Array(Vec<Value>),
+}
+
+/// An error reply of the server.
+#[derive(Clone, Debug)]
+pub struct ErrorReply<E> {
+    /// The code that its text begins with, such as `READONLY`.
+    pub code: String,
+    /// The client's own error.
+    pub error: E,
+}
 
 /// A reservation whose reply was lost.
 #[derive(Debug)]
 pub(super) struct LostReservation {
-    id: Id,
+    id: String,
     /// The time of the second release; `None` before the first.
     again_at_ns: Option<i64>,
 }
@@ -24,7 +39,7 @@ pub(super) struct LostReservation {
 /// A reservation to make.
 #[derive(Debug)]
 struct Request {
-    id: Id,
+    id: String,
     quantity: u64,
     /// The part of the quantity that a call waits for.
     needed: u64,
@@ -48,15 +63,20 @@ enum Item {
 
 /// Commands to send together, one for each item.
 #[derive(Debug)]
-pub(crate) struct Round {
+pub struct Round {
     sent_at: Now,
     items: Vec<Item>,
-    pub(crate) commands: Vec<Command>,
+    /// The words of the commands.
+    pub commands: Vec<Vec<Vec<u8>>>,
 }
 
-impl Leases {
+impl<E: Clone> Leases<E> {
     /// Returns what is to be sent now; `None` if there is nothing.
-    pub(crate) fn next_round(&mut self, now: Now) -> Option<Round> {
+    pub fn next_round(&mut self, now: Now) -> Option<Round> {
+        if self.has_given_up() {
+            self.end_round();
+            return None;
+        }
         let now_ns = now.monotonic_ns;
         self.demand.update(now_ns);
         self.drop_ended(now);
@@ -91,27 +111,47 @@ impl Leases {
         Some(Round { sent_at: now, items, commands })
     }
 
-    fn command(&self, item: &Item) -> Command {
-        let Terms { key, window, leave, lease_ms, .. } = &self.terms;
+    fn command(&self, item: &Item) -> Vec<Vec<u8>> {
+        let settle =
+            |name: &str, id: &str| words(&[name.as_bytes(), &self.terms.key, id.as_bytes()]);
         match item {
-            Item::Lost(LostReservation { id, .. }) => calls::release(key, [id]),
-            Item::Batch(batch) if batch.spent() == 0 => calls::release(key, [&batch.id]),
-            Item::Batch(batch) => calls::apply(key, &batch.id, Some(batch.spent())),
-            Item::Force(ForcedCount { quantity }) => calls::force(key, &window.to_any(), *quantity),
+            Item::Lost(LostReservation { id, .. }) => settle("RL.RELEASE", id),
+            Item::Batch(batch) if batch.spent() == 0 => settle("RL.RELEASE", &batch.id),
+            Item::Batch(batch) => {
+                let mut command = settle("RL.APPLY", &batch.id);
+                command.push(number(batch.spent()));
+                command
+            }
+            Item::Force(ForcedCount { quantity }) => {
+                let mut command = self.on_window("RL.WINDOW", *quantity);
+                command.extend(words(&[b"FORCE", b"MS"]));
+                command
+            }
             Item::Request(request) => {
-                let mut command = Command::on("RL.ACQUIRE", key);
-                let options = Options {
-                    leave: *leave,
-                    lease: Some(Duration::from_millis(*lease_ms)),
-                    id: Some(request.id.clone()),
-                    at_most: !request.exactly,
-                    ..Options::default()
-                };
-                window.to_any().write(&mut command, request.quantity, &options, false);
-                command.arg(b"COUNTLAPSED").arg(b"MS");
+                let Terms { leave, lease_ms, .. } = self.terms;
+                let mut command = self.on_window("RL.ACQUIRE", request.quantity);
+                if leave > 0 {
+                    command.extend([b"LEAVE".to_vec(), number(leave)]);
+                }
+                command.extend([b"LEASE".to_vec(), number(lease_ms)]);
+                command.extend(words(&[b"ID", request.id.as_bytes()]));
+                if !request.exactly {
+                    command.push(b"ATMOST".to_vec());
+                }
+                command.extend(words(&[b"COUNTLAPSED", b"MS"]));
                 command
             }
         }
+    }
+
+    /// Returns a command on the window, without options of the call.
+    fn on_window(&self, name: &str, quantity: u64) -> Vec<Vec<u8>> {
+        let Terms { key, window, options, .. } = &self.terms;
+        let mut command = words(&[name.as_bytes(), key]);
+        command.extend_from_slice(window);
+        command.push(number(quantity));
+        command.extend_from_slice(options);
+        command
     }
 
     pub(super) fn next_round_number(&self) -> u64 {
@@ -164,12 +204,15 @@ impl Leases {
         self.requests = self.requests.saturating_add(1);
         let size = batch_size(self.demand.expected(), needed, self.limit, self.reservations);
         let quantity = if exactly { needed } else { size };
-        let id = format!("{}-{}", self.prefix, self.requests).into();
+        let id = format!("{}-{}", self.prefix, self.requests);
         Request { id, quantity, needed, exactly }
     }
 
     /// Returns when [`Leases::next_round`] should be called next if nothing makes it due before; `None` if it need not.
-    pub(crate) fn next_at(&self, now: Now) -> Option<i64> {
+    pub fn next_at(&self, now: Now) -> Option<i64> {
+        if self.has_given_up() {
+            return None;
+        }
         let now_ns = now.monotonic_ns;
         let lost = self.lost.iter().map(|lost| lost.again_at_ns.unwrap_or(self.retry_at_ns));
         let is_unsettled = !self.settling.is_empty() || !self.forced.is_empty();
@@ -185,14 +228,14 @@ impl Leases {
     // The outcome of a round.
 
     /// Reads the replies to a round, error replies among them. If one cannot be read, all of them count as lost.
-    pub(crate) fn receive(&mut self, round: Round, replies: Vec<Result<Value, Error>>, now: Now) {
-        let read = |(item, reply): (&Item, Result<Value, Error>)| match reply {
-            Ok(value) => parse_reply(item, &value).map(Ok),
+    pub fn receive(&mut self, round: Round, replies: Vec<Result<Value, ErrorReply<E>>>, now: Now) {
+        let read = |(item, reply): (&Item, Result<Value, ErrorReply<E>>)| match reply {
+            Ok(value) => read_reply(item, &value).map(Ok).ok_or(value),
             Err(error) => Ok(Err(error)),
         };
         let replies: Vec<_> = match round.items.iter().zip(replies).map(read).collect() {
             Ok(replies) => replies,
-            Err(error) => return self.fail(round, error, true, now),
+            Err(value) => return self.lose(round, Failure::Unreadable(value), true, now),
         };
         let now_ns = now.monotonic_ns;
         let Round { sent_at, items, .. } = round;
@@ -206,11 +249,11 @@ impl Leases {
                     match item {
                         Item::Batch(batch) => self.keep_refused(batch, &error, now),
                         Item::Lost(_) | Item::Force(_) if self.is_closing => {
-                            self.refused = Some(error.clone());
+                            self.refused = Some(error.error.clone());
                         }
                         _ => {}
                     }
-                    self.keep_error(error);
+                    self.keep_error(Failure::Error(error.error));
                 }
                 (Item::Lost(lost), Ok(ItemReply::Count(0))) if lost.again_at_ns.is_none() => {
                     let again_at = now.after(self.lease_ns).after(LOST_NS).monotonic_ns;
@@ -222,8 +265,8 @@ impl Leases {
                         self.forced.push(ForcedCount { quantity });
                     }
                 }
-                (Item::Request(request), Ok(ItemReply::Decision(reply))) => {
-                    self.read(request, reply, sent_at, now);
+                (Item::Request(request), Ok(ItemReply::Decision(decision))) => {
+                    self.read(request, decision, sent_at, now);
                 }
                 _ => {}
             }
@@ -240,20 +283,20 @@ impl Leases {
 
     /// Returns whether the reservation of a batch cannot have ended by itself.
     fn is_held(&self, batch: &Batch, now: Now) -> bool {
-        let after_spending_ns = as_ns(self.terms.held_ms).saturating_sub(self.spendable_ns);
+        let after_spending_ns = as_ns(self.terms.held_ms()).saturating_sub(self.spendable_ns);
         !now.has_reached(batch.until.after(after_spending_ns))
     }
 
     /// Decides about a batch that could not be settled because of an error reply.
-    fn keep_refused(&mut self, batch: Batch, error: &Error, now: Now) {
-        if self.terms.is_policy() && error.code() == Some("ERR") {
+    fn keep_refused(&mut self, batch: Batch, error: &ErrorReply<E>, now: Now) {
+        if self.terms.is_policy() && error.code == "ERR" {
             // A correct RL.APPLY replies ERR only if the reservation is a semaphore's.
             self.is_semaphore = true;
             self.settling.push(batch);
         } else if batch.spent() == 0 {
             self.lost.push(LostReservation { id: batch.id, again_at_ns: None });
         } else if self.is_closing {
-            self.refused = Some(error.clone());
+            self.refused = Some(error.error.clone());
         } else if self.is_held(&batch, now) {
             // Such as READONLY of a server that became a replica. What was spent is settled later, or counted when the lease
             // ends.
@@ -263,33 +306,34 @@ impl Leases {
     }
 
     /// Reads the reply to a request.
-    fn read(&mut self, request: Request, reply: Reply, sent_at: Now, now: Now) {
+    fn read(&mut self, request: Request, decided: Decided, sent_at: Now, now: Now) {
+        let Decided { reply, is_reserved, granted, reservations } = decided;
+        let is_allowed = reply.decision == Decision::Allowed;
         let granted = match request.exactly {
-            true if reply.is_allowed() => request.quantity,
+            true if is_allowed => request.quantity,
             true => 0,
-            false => reply.granted.unwrap_or(0),
+            false => granted,
         };
         self.limit = Some(reply.limit);
         self.limit_until_ns = now.monotonic_ns.saturating_add(DENIAL_NS);
         if !request.exactly {
-            self.reservations = reply.reservations.unwrap_or(0).max(1);
+            self.reservations = reservations.max(1);
         }
         self.remaining = reply.remaining;
-        self.reset_after = reply.reset_after;
+        self.reset_after_ms = reply.reset_after_ms;
         self.is_full = granted < request.quantity;
         // The next request of a call that needs more is for all of the rest.
         self.short = if granted > 0 { request.needed.saturating_sub(granted) } else { 0 };
-        if !reply.is_allowed() {
+        if !is_allowed {
             let at_ns = now.monotonic_ns;
-            let retry_ns = reply.retry_after.map_or(DENIAL_NS, |wait| {
-                i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX).min(DENIAL_NS)
-            });
+            let retry_ns =
+                reply.retry_after_ms.map_or(DENIAL_NS, |wait| as_ns(wait).min(DENIAL_NS));
             // With ATMOST, even 1 was denied.
             let short = if request.exactly { request.quantity } else { 1 };
             self.denial =
                 Some(Denial { reply, short, at_ns, until_ns: at_ns.saturating_add(retry_ns) });
         } else if granted > 0 {
-            self.hold(request, reply.id.is_some(), granted, sent_at, now);
+            self.hold(request, is_reserved, granted, sent_at, now);
         }
     }
 
@@ -308,7 +352,7 @@ impl Leases {
         self.late = if now.has_reached(batch.until) { self.late.saturating_add(1) } else { 0 };
         if self.late == MAX_LATE {
             self.late = 0;
-            self.keep_error(Error::late_batches(self.terms.lease_ms));
+            self.keep_error(Failure::LateBatches);
         }
         if self.is_too_much(request.needed, now.monotonic_ns) {
             // It was for a call that can never be allowed.
@@ -322,8 +366,12 @@ impl Leases {
     }
 
     /// Records that a round got no replies. `is_sent` is whether the server may have executed it.
-    pub(crate) fn fail(&mut self, round: Round, error: Error, is_sent: bool, now: Now) {
-        self.keep_error(error);
+    pub fn fail(&mut self, round: Round, error: E, is_sent: bool, now: Now) {
+        self.lose(round, Failure::Error(error), is_sent, now);
+    }
+
+    fn lose(&mut self, round: Round, failure: Failure<E>, is_sent: bool, now: Now) {
+        self.keep_error(failure);
         self.retry_at_ns = now.monotonic_ns.saturating_add(RETRY_NS);
         for item in round.items {
             match item {
@@ -345,19 +393,15 @@ impl Leases {
         self.finish_round();
     }
 
-    fn keep_error(&mut self, error: Error) {
+    fn keep_error(&mut self, error: Failure<E>) {
         self.error = Some(error);
         self.error_round = self.next_round_number();
     }
 
-    /// Returns the error if it is of the round `awaited` or a later one.
-    pub(crate) fn error_since(&self, awaited: u64) -> Option<&Error> {
+    /// Returns the error if it is of the round `awaited` or a later one. A call that waited for that round, and still cannot
+    /// be decided, is answered by it.
+    pub fn error_since(&self, awaited: u64) -> Option<&Failure<E>> {
         self.error.as_ref().filter(|_| self.error_round >= awaited)
-    }
-
-    /// Returns the last error.
-    pub(crate) fn error(&self) -> Option<&Error> {
-        self.error.as_ref()
     }
 
     fn finish_round(&mut self) {
@@ -366,18 +410,62 @@ impl Leases {
     }
 }
 
+fn words(words: &[&[u8]]) -> Vec<Vec<u8>> {
+    words.iter().map(|word| word.to_vec()).collect()
+}
+
+fn number(number: u64) -> Vec<u8> {
+    number.to_string().into_bytes()
+}
+
 /// A reply to the command of an item.
 enum ItemReply {
-    Decision(Reply),
+    Decision(Decided),
     /// The number of reservations that were settled.
     Count(u64),
 }
 
-fn parse_reply(item: &Item, value: &Value) -> Result<ItemReply, Error> {
-    Ok(match item {
-        Item::Request(request) if request.exactly => ItemReply::Decision(Reply::read_id(value)?),
-        Item::Request(_) => ItemReply::Decision(Reply::read_id_and_granted(value)?),
-        Item::Force(_) => ItemReply::Decision(Reply::read(value)?),
-        Item::Lost(_) | Item::Batch(_) => ItemReply::Count(count(value)?),
-    })
+/// A reply to RL.ACQUIRE.
+struct Decided {
+    reply: Reply,
+    /// False under SHADOW.
+    is_reserved: bool,
+    granted: u64,
+    reservations: u64,
+}
+
+/// Reads the reply to the command of an item; `None` if it is not one.
+fn read_reply(item: &Item, value: &Value) -> Option<ItemReply> {
+    match (item, value) {
+        (Item::Lost(_) | Item::Batch(_), Value::Integer(count)) => {
+            Some(ItemReply::Count(u64::try_from(*count).ok()?))
+        }
+        (Item::Force(_) | Item::Request(_), Value::Array(values)) => {
+            read_decision(values).map(ItemReply::Decision)
+        }
+        _ => None,
+    }
+}
+
+fn read_decision(values: &[Value]) -> Option<Decided> {
+    let integer = |at: usize| match values.get(at) {
+        Some(Value::Integer(number)) => Some(*number),
+        _ => None,
+    };
+    let unsigned = |at| u64::try_from(integer(at)?).ok();
+    let reply = Reply {
+        decision: match integer(0)? {
+            0 => Decision::Allowed,
+            1 => Decision::Denied,
+            2 => Decision::Held,
+            _ => return None,
+        },
+        limit: unsigned(1)?,
+        remaining: unsigned(2)?,
+        retry_after_ms: u64::try_from(integer(3)?).ok(),
+        reset_after_ms: unsigned(4)?,
+    };
+    let is_reserved = matches!(values.get(5), Some(Value::Text));
+    let (granted, reservations) = (unsigned(6).unwrap_or(0), unsigned(7).unwrap_or(0));
+    Some(Decided { reply, is_reserved, granted, reservations })
 }

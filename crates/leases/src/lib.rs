@@ -1,5 +1,8 @@
-//! The leases of one key: the batches that a process has reserved of a limit, how it spends them, and how it settles them.
-//! This module does no I/O and reads no clock, see `local`.
+//! Leases: how a process decides a limit of redis-ratelimit by itself. It reserves batches of the limit on the server, spends
+//! them, and settles them. All processes together never spend more than the limit in any period.
+//!
+//! This crate does no I/O, reads no clock and starts no thread. The clients for Python, TypeScript and Rust all use it: they
+//! tell it the time and the server's replies, send the commands that it returns, and answer the calls that wait.
 //!
 //! A batch is a reservation with COUNTLAPSED. The server holds it until it is settled, and counts all of it if its lease
 //! ends first. So it can be spent without the server while the lease lasts. Whatever a process has not settled when it dies
@@ -34,24 +37,22 @@
 //! Invariants: a unit is spent only if the clock, read first, says that the lease lasts. A batch leaves `batches` before it
 //! is settled, so nothing more is spent of it. Each RL.APPLY of a batch has the same quantity.
 
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
 mod demand;
 mod round;
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use demand::Demand;
-pub(crate) use round::Round;
+pub use round::{ErrorReply, Round, Value};
 use round::{ForcedCount, LostReservation};
-
-use crate::limit::ToAnyLimit;
-use crate::period::whole_ms;
-use crate::{Decision, Error, Id, Reply, Window};
 
 const MS: i64 = 1_000_000;
 
-/// The shortest lease. As leases are given up early, too little would be left of a shorter one.
-pub(crate) const MIN_LEASE_MS: u64 = 20;
+/// The shortest lease, in milliseconds. As leases are given up early, too little would be left of a shorter one.
+pub const MIN_LEASE_MS: u64 = 20;
 /// The longest time that a denial is remembered: others may give something back before `retry_after`.
 const DENIAL_NS: i64 = 100 * MS;
 /// The pause before settling again after no reply.
@@ -64,16 +65,18 @@ const MARGIN: f64 = 0.1;
 const MIN_MARGIN_NS: i64 = 2 * MS;
 /// After this many batches in a row that arrived after their lease, the calls that wait are answered without the server.
 const MAX_LATE: u32 = 3;
+/// The number of rounds after [`Leases::close`] that may fail. Then nothing more is sent.
+const CLOSE_TRIES: u64 = 3;
 /// A time before all others.
 const NEVER_YET: i64 = i64::MIN;
 
 /// A reading of both clocks, in nanoseconds. Each counts from its own origin.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Now {
+pub struct Now {
     /// Never goes back. It may stand still while the machine sleeps.
-    pub(crate) monotonic_ns: i64,
+    pub monotonic_ns: i64,
     /// The time of day, which may be set.
-    pub(crate) wall_ns: i64,
+    pub wall_ns: i64,
 }
 
 impl Now {
@@ -90,92 +93,92 @@ impl Now {
     }
 }
 
-/// Clocks, which are read only when they are needed.
-pub(crate) trait Clock {
-    fn monotonic_ns(&self) -> i64;
-    fn wall_ns(&self) -> i64;
-
-    fn now(&self) -> Now {
-        Now { monotonic_ns: self.monotonic_ns(), wall_ns: self.wall_ns() }
-    }
-}
-
-/// Returns a reply that the process gives without the server.
-#[inline]
-fn reply_with(
-    decision: Decision,
-    limit: u64,
-    remaining: u64,
-    retry_after: Option<Duration>,
-    reset_after: Duration,
-) -> Reply {
-    let reply = Reply::unreached(true);
-    Reply { decision, limit, remaining, retry_after, reset_after, reachable: true, ..reply }
-}
-
 fn as_ns(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(MS)
 }
 
-/// The limit that is leased.
+/// What a limit decided about a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The call may go ahead.
+    Allowed,
+    /// Too much is counted, or the limit can never allow the call.
+    Denied,
+    /// Others hold the capacity and may return it.
+    Held,
+}
+
+/// The reply to a take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The decision about the take.
+    pub decision: Decision,
+    /// The limit, by the server's last reply.
+    pub limit: u64,
+    /// The quantity that is left for this process, and was left on the server by its last reply.
+    pub remaining: u64,
+    /// The wait after which the same take may be allowed. `None` if it was allowed, or never can be.
+    pub retry_after_ms: Option<u64>,
+    /// The wait until the key is unused, by the server's last reply.
+    pub reset_after_ms: u64,
+}
+
+/// Why a take is an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeError {
+    /// [`Leases::close`] was called.
+    Closed,
+    /// The policy is a semaphore, as only the server knows. A semaphore cannot be leased.
+    Semaphore,
+}
+
+/// What went wrong in a round. `E` is the client's own error.
 #[derive(Clone, Debug)]
-pub(crate) struct Terms {
-    pub key: Box<[u8]>,
-    pub window: Window,
+pub enum Failure<E> {
+    /// The server replied with an error, or did not reply.
+    Error(E),
+    /// This reply is not that of its command.
+    Unreadable(Value),
+    /// Several batches in a row arrived after their lease.
+    LateBatches,
+}
+
+/// The limit that is leased. The caller has checked its words.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// The key of the window.
+    pub key: Vec<u8>,
+    /// The words of the window before the quantity: limit and period, or the name of a policy with its `@`.
+    pub window: Vec<Vec<u8>>,
+    /// The words of the window after the quantity, such as `FIXED`.
+    pub options: Vec<Vec<u8>>,
     /// The limit of the window; `None` for a policy, whose limit only the server knows.
-    limit: Option<u64>,
-    lease_ms: u64,
+    pub limit: Option<u64>,
+    /// How long a settled event is certain to count, in milliseconds: the shortest period that the window can have, and 0 for
+    /// a policy and for windows of the calendar, which may end at any time.
+    pub counted_ms: u64,
+    /// The length of a lease, at least [`MIN_LEASE_MS`].
+    pub lease_ms: u64,
+    /// The quantity that must remain for others.
     pub leave: u64,
-    /// The time after its request in which a reservation cannot have ended by itself: it is held, or counted as lapsed.
-    held_ms: u64,
 }
 
 impl Terms {
-    /// # Errors
-    ///
-    /// [`Error::InvalidArgument`] if the window is not valid, its period is 0, it has a ban, or the lease is too short.
-    pub(crate) fn new(
-        key: &[u8],
-        window: &Window,
-        lease: Duration,
-        leave: u64,
-    ) -> Result<Terms, Error> {
-        let limit = window.to_any();
-        limit.check()?;
-        if limit.ban_length().is_some() {
-            return Err(Error::ban_with("a local limit"));
-        }
-        let numbers = window.numbers();
-        if numbers.is_some_and(|(_, period)| period.least_duration().is_zero()) {
-            return Err(Error::lease_of_semaphore());
-        }
-        let lease_ms = whole_ms(lease);
-        if lease_ms < MIN_LEASE_MS {
-            return Err(Error::short_lease(MIN_LEASE_MS, lease_ms));
-        }
-        // A window of the calendar may end at any time, so a reservation may stop counting as soon as it lapses.
-        let is_first = window.starts_at().is_some_and(|start| start.eq_ignore_ascii_case("first"));
-        let is_calendar = window.is_fixed() && !is_first;
-        let counted = numbers.filter(|_| !is_calendar).map(|(_, period)| period.least_duration());
-        Ok(Terms {
-            key: key.into(),
-            window: window.clone(),
-            limit: numbers.map(|(limit, _)| limit),
-            lease_ms,
-            leave,
-            held_ms: lease_ms.saturating_add(whole_ms(counted.unwrap_or_default())),
-        })
+    fn is_policy(&self) -> bool {
+        self.limit.is_none()
     }
 
-    pub(crate) fn is_policy(&self) -> bool {
-        self.limit.is_none()
+    /// Returns the time after its request in which a reservation cannot have ended by itself: it is held, or counted as
+    /// lapsed.
+    fn held_ms(&self) -> u64 {
+        self.lease_ms.saturating_add(self.counted_ms)
     }
 }
 
 /// A reservation that is held or settled.
 #[derive(Debug)]
 struct Batch {
-    id: Id,
+    id: String,
     /// False if the SHADOW of a policy lets everything pass.
     is_reserved: bool,
     granted: u64,
@@ -210,8 +213,35 @@ struct Denial {
 /// The caller that does the I/O sends what [`Leases::next_round`] returns and reports the outcome by [`Leases::receive`] or
 /// [`Leases::fail`], until [`Leases::next_round`] returns `None`. Then it waits until [`Leases::next_at`], or until
 /// [`Leases::take_due`] returns true.
+///
+/// ```
+/// use redis_ratelimit_leases::{Leases, Now, Terms, Value};
+///
+/// let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
+/// let terms = Terms {
+///     key: b"ingest".to_vec(),
+///     window: words(&["100", "1s"]),
+///     options: words(&[]),
+///     limit: Some(100),
+///     counted_ms: 1_000,
+///     lease_ms: 100,
+///     leave: 0,
+/// };
+/// let now = Now { monotonic_ns: 0, wall_ns: 0 };
+/// let mut leases = Leases::<()>::new(terms, "process-1".to_string(), now);
+/// assert_eq!(leases.take(3, false, now), Ok(None)); // it holds nothing yet
+/// let awaited = leases.want(3, true, now).unwrap();
+/// let round = leases.next_round(now).unwrap();
+/// assert_eq!(round.commands[0].join(&b' '), b"RL.ACQUIRE ingest 100 1s 3 LEASE 100 ID process-1-1 ATMOST COUNTLAPSED MS");
+/// let [allowed, limit, remaining, retry, reset] = [0, 100, 97, -1, 1_000].map(Value::Integer);
+/// let [granted, reservations] = [3, 1].map(Value::Integer);
+/// let reply = vec![allowed, limit, remaining, retry, reset, Value::Text, granted, reservations];
+/// leases.receive(round, vec![Ok(Value::Array(reply))], now);
+/// assert_eq!(leases.rounds(), awaited);
+/// assert_eq!(leases.take(3, true, now).unwrap().unwrap().remaining, 97);
+/// ```
 #[derive(Debug)]
-pub(crate) struct Leases {
+pub struct Leases<E> {
     terms: Terms,
     lease_ns: i64,
     spendable_ns: i64,
@@ -227,19 +257,20 @@ pub(crate) struct Leases {
     wanted: u64,
     /// The quantity that a call still lacks after the server granted a part.
     short: u64,
-    pub is_closing: bool,
+    is_closing: bool,
     /// True if the policy turned out to be a semaphore, as only the server knows. Then nothing more is reserved.
     is_semaphore: bool,
-    /// The number of rounds that are over. Calls that wait try again when it grows.
-    pub rounds: u64,
+    rounds: u64,
     /// The number of rounds that failed.
-    pub failures: u64,
+    failures: u64,
+    /// The number of failures at which closed leases stop trying to settle.
+    last_failure: u64,
     /// The last error, and the number of its round. It is kept until a later round replaces it, as the calls that waited for
     /// its round may read it only then.
-    error: Option<Error>,
+    error: Option<Failure<E>>,
     error_round: u64,
-    /// The last error reply to a settlement since [`Leases::close`]. What it was to settle counts when its lease ends.
-    pub refused: Option<Error>,
+    /// The last error reply to a settlement since [`Leases::close`].
+    refused: Option<E>,
     is_under_way: bool,
     retry_at_ns: i64,
     demand: Demand,
@@ -253,16 +284,16 @@ pub(crate) struct Leases {
     reservations: u64,
     /// The quantity that is available in addition to what is held.
     remaining: u64,
-    reset_after: Duration,
+    reset_after_ms: u64,
     /// Until then the limit of a policy is taken from the server's reply. Later it may have been changed.
     limit_until_ns: i64,
     /// True if [`Leases::next_round`] may have something to send since [`Leases::take_due`] was last called.
-    pub is_due: bool,
+    is_due: bool,
 }
 
-impl Leases {
+impl<E: Clone> Leases<E> {
     /// Creates leases. The ids of the reservations start with `prefix`, which must be unique to the process.
-    pub(crate) fn new(terms: Terms, prefix: String, now: Now) -> Leases {
+    pub fn new(terms: Terms, prefix: String, now: Now) -> Leases<E> {
         let lease_ns = as_ns(terms.lease_ms);
         let margin_ns = ((lease_ns as f64 * MARGIN) as i64).max(MIN_MARGIN_NS);
         Leases {
@@ -281,6 +312,7 @@ impl Leases {
             is_semaphore: false,
             rounds: 0,
             failures: 0,
+            last_failure: 0,
             error: None,
             error_round: 0,
             refused: None,
@@ -293,36 +325,47 @@ impl Leases {
             limit: None,
             reservations: 1,
             remaining: 0,
-            reset_after: Duration::ZERO,
+            reset_after_ms: 0,
             limit_until_ns: NEVER_YET,
             is_due: false,
         }
     }
 
-    /// Returns whether [`Leases::next_round`] may have something to send, and clears that mark.
-    pub(crate) fn take_due(&mut self) -> bool {
+    /// Returns the limit that is leased.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// Returns whether [`Leases::next_round`] may have something to send since the last call, and clears that mark.
+    #[inline]
+    pub fn take_due(&mut self) -> bool {
         std::mem::take(&mut self.is_due)
+    }
+
+    /// Returns the number of rounds that are over. Calls that wait try again when it grows.
+    pub fn rounds(&self) -> u64 {
+        self.rounds
     }
 
     // Spending.
 
     /// Decides. Returns `None` if the server must be asked. The quantity counts as demand, unless it `is_counted` already
     /// because [`Leases::want`] was called for it.
+    ///
+    /// # Errors
+    ///
+    /// [`TakeError::Semaphore`]. After [`Leases::close`], what can no longer be decided is an error of [`Leases::want`].
     #[inline]
-    pub(crate) fn take(
+    pub fn take(
         &mut self,
         quantity: u64,
         is_counted: bool,
-        clock: &impl Clock,
-    ) -> Result<Option<Reply>, Error> {
-        let monotonic_ns = clock.monotonic_ns();
-        self.demand.asked_at_ns = monotonic_ns;
+        now: Now,
+    ) -> Result<Option<Reply>, TakeError> {
+        self.demand.asked_at_ns = now.monotonic_ns;
         // Nearly every take spends from the first batch.
         if let Some(batch) = self.batches.front_mut() {
-            if quantity <= batch.left
-                && monotonic_ns < batch.until.monotonic_ns
-                && clock.wall_ns() < batch.until.wall_ns
-            {
+            if quantity <= batch.left && !now.has_reached(batch.until) {
                 if !is_counted {
                     self.demand.asked = self.demand.asked.saturating_add(quantity);
                 }
@@ -334,9 +377,9 @@ impl Leases {
                 return Ok(Some(self.allowed(left)));
             }
         }
-        let reply = self.take_slowly(quantity, Now { monotonic_ns, wall_ns: clock.wall_ns() })?;
+        let reply = self.take_slowly(quantity, now)?;
         if reply.is_some() && !is_counted {
-            self.count(quantity, monotonic_ns);
+            self.count(quantity, now.monotonic_ns);
         }
         Ok(reply)
     }
@@ -344,8 +387,13 @@ impl Leases {
     /// Returns the reply to a take that was allowed, while `left` is held.
     #[inline]
     fn allowed(&self, left: u64) -> Reply {
-        let (limit, remaining) = (self.limit.unwrap_or(0), self.remaining.saturating_add(left));
-        reply_with(Decision::Allowed, limit, remaining, None, self.reset_after)
+        Reply {
+            decision: Decision::Allowed,
+            limit: self.limit.unwrap_or(0),
+            remaining: self.remaining.saturating_add(left),
+            retry_after_ms: None,
+            reset_after_ms: self.reset_after_ms,
+        }
     }
 
     /// Settles the first batch if it is spent, and requests the next one.
@@ -358,14 +406,14 @@ impl Leases {
         self.is_due = true;
     }
 
-    fn refuse_semaphore(&self) -> Result<(), Error> {
+    fn refuse_semaphore(&self) -> Result<(), TakeError> {
         if self.is_semaphore {
-            return Err(Error::lease_of_semaphore());
+            return Err(TakeError::Semaphore);
         }
         Ok(())
     }
 
-    fn take_slowly(&mut self, quantity: u64, now: Now) -> Result<Option<Reply>, Error> {
+    fn take_slowly(&mut self, quantity: u64, now: Now) -> Result<Option<Reply>, TakeError> {
         self.refuse_semaphore()?;
         if self.drop_ended(now) {
             self.is_due = true;
@@ -386,10 +434,11 @@ impl Leases {
             return Ok(Some(self.allowed(left.saturating_sub(quantity))));
         }
         if self.is_too_much(quantity, now.monotonic_ns) {
-            let limit = self.terms.limit.or(self.limit).unwrap_or(0);
-            let remaining = self.remaining.saturating_add(left);
-            let reply = reply_with(Decision::Denied, limit, remaining, None, self.reset_after);
-            return Ok(Some(reply));
+            return Ok(Some(Reply {
+                decision: Decision::Denied,
+                limit: self.terms.limit.or(self.limit).unwrap_or(0),
+                ..self.allowed(left)
+            }));
         }
         let is_denied = |denial: &&Denial| {
             let is_short = quantity.saturating_sub(left) >= denial.short;
@@ -401,14 +450,17 @@ impl Leases {
 
     /// Returns the reply to a take by a remembered denial, while `left` is held.
     fn denied(&self, denial: &Denial, quantity: u64, left: u64, now_ns: i64) -> Reply {
-        let passed_ms = now_ns.saturating_sub(denial.at_ns).max(0) / MS;
-        let passed = Duration::from_millis(passed_ms.unsigned_abs());
-        let Reply { decision, limit, retry_after, reset_after, .. } = denial.reply;
+        let passed_ms = (now_ns.saturating_sub(denial.at_ns).max(0) / MS).unsigned_abs();
+        let Reply { decision, limit, retry_after_ms, reset_after_ms, .. } = denial.reply;
         let can_be_allowed = quantity.saturating_add(self.terms.leave) <= limit;
-        let retry_after = retry_after.filter(|_| can_be_allowed);
-        let retry_after =
-            retry_after.map(|wait| wait.saturating_sub(passed).max(Duration::from_millis(1)));
-        reply_with(decision, limit, left, retry_after, reset_after.saturating_sub(passed))
+        let retry_after_ms = retry_after_ms.filter(|_| can_be_allowed);
+        Reply {
+            decision,
+            limit,
+            remaining: left,
+            retry_after_ms: retry_after_ms.map(|wait| wait.saturating_sub(passed_ms).max(1)),
+            reset_after_ms: reset_after_ms.saturating_sub(passed_ms),
+        }
     }
 
     fn left(&self) -> u64 {
@@ -449,10 +501,15 @@ impl Leases {
         }
     }
 
-    /// Requests what a take needs. The caller tries the take again when `rounds` has reached the number that is returned.
-    pub(crate) fn want(&mut self, quantity: u64, is_counted: bool, now: Now) -> Result<u64, Error> {
+    /// Requests what a take needs. The caller tries the take again when [`Leases::rounds`] has reached the number that is
+    /// returned.
+    ///
+    /// # Errors
+    ///
+    /// [`TakeError`].
+    pub fn want(&mut self, quantity: u64, is_counted: bool, now: Now) -> Result<u64, TakeError> {
         if self.is_closing {
-            return Err(Error::Closed);
+            return Err(TakeError::Closed);
         }
         self.refuse_semaphore()?;
         if !is_counted {
@@ -464,15 +521,18 @@ impl Leases {
     }
 
     /// Returns the reply to a take that found nothing left after each round, because others spent what arrived.
-    pub(crate) fn outrun_reply(&self) -> Reply {
-        let limit = self.limit.unwrap_or(0);
-        reply_with(Decision::Held, limit, 0, Some(Duration::from_millis(1)), self.reset_after)
+    pub fn outrun_reply(&self) -> Reply {
+        Reply { decision: Decision::Held, remaining: 0, retry_after_ms: Some(1), ..self.allowed(0) }
     }
 
     /// Settles what is held, and requests nothing more.
-    pub(crate) fn close(&mut self) {
+    pub fn close(&mut self) {
+        if self.is_closing {
+            return;
+        }
         self.is_closing = true;
-        if self.is_settled() {
+        self.last_failure = self.failures.saturating_add(CLOSE_TRIES);
+        if self.holds_nothing() {
             return;
         }
         self.retry_at_ns = NEVER_YET;
@@ -480,13 +540,29 @@ impl Leases {
         self.is_due = true;
     }
 
-    /// Returns whether nothing is held or being settled.
-    pub(crate) fn is_settled(&self) -> bool {
+    /// Returns whether nothing is held or being settled, or closed leases have given up settling. Nothing is sent any more
+    /// then until the next [`Leases::want`].
+    pub fn is_settled(&self) -> bool {
+        self.holds_nothing() || self.has_given_up()
+    }
+
+    fn holds_nothing(&self) -> bool {
         self.batches.is_empty()
             && self.settling.is_empty()
             && self.lost.is_empty()
             && self.forced.is_empty()
             && !self.is_under_way
+    }
+
+    /// Returns whether closed leases have given up settling, because the server did not reply.
+    fn has_given_up(&self) -> bool {
+        self.is_closing && self.failures >= self.last_failure && !self.is_under_way
+    }
+
+    /// Returns why closed leases could not settle everything: what was held then counts when its lease ends.
+    pub fn unsettled(&self) -> Option<Failure<E>> {
+        let refused = self.refused.clone().map(Failure::Error);
+        refused.or_else(|| self.error.clone().filter(|_| !self.holds_nothing()))
     }
 }
 
