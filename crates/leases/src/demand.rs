@@ -18,7 +18,7 @@ pub(super) fn batch_size(expected: f64, needed: u64, limit: Option<u64>, reserva
     needed.max((expected.ceil() as u64).min(fair_share).min(limit))
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Demand {
     lease_ns: i64,
     /// The quantity that is asked for in each nanosecond, as a moving average over a lease.

@@ -176,7 +176,7 @@ impl Terms {
 }
 
 /// A reservation that is held or settled.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Batch {
     id: String,
     /// False if the SHADOW of a policy lets everything pass.
@@ -198,7 +198,7 @@ impl Batch {
 }
 
 /// A denial that is remembered.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Denial {
     reply: Reply,
     /// The quantity beyond what is held that was denied.
@@ -240,7 +240,7 @@ struct Denial {
 /// assert_eq!(leases.rounds(), awaited);
 /// assert_eq!(leases.take(3, true, now).unwrap().unwrap().remaining, 97);
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Leases<E> {
     terms: Terms,
     lease_ns: i64,

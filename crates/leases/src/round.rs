@@ -29,7 +29,7 @@ pub struct ErrorReply<E> {
 }
 
 /// A reservation whose reply was lost.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct LostReservation {
     id: String,
     /// The time of the second release; `None` before the first.
@@ -37,7 +37,7 @@ pub(super) struct LostReservation {
 }
 
 /// A reservation to make.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Request {
     id: String,
     quantity: u64,
@@ -48,12 +48,12 @@ struct Request {
 }
 
 /// The quantity that was spent of a reservation that the server has lost.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ForcedCount {
     quantity: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Item {
     Lost(LostReservation),
     Batch(Batch),
@@ -62,7 +62,7 @@ enum Item {
 }
 
 /// Commands to send together, one for each item.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Round {
     sent_at: Now,
     items: Vec<Item>,

@@ -18,6 +18,7 @@ macro_rules! listed {
 }
 
 pub mod history;
+pub mod leases;
 pub mod mistake;
 pub mod outcome;
 pub mod search;

@@ -50,6 +50,12 @@ listed! {
         LastIsGranted,
         /// A waiter keeps its place after its client has disconnected.
         GhostInLine,
+        /// A process counts its lease from the reply instead of from the request.
+        LeaseFromReply,
+        /// A process settles less than it has spent.
+        SettlesLess,
+        /// A process reads only its monotonic clock, which stands still while the machine sleeps.
+        SleepForgotten,
     }
 }
 

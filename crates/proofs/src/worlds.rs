@@ -1,7 +1,9 @@
 //! The worlds that are searched, each in two sizes.
 
+use crate::leases::LeasesWorld;
 use crate::mistake::Mistake;
 use crate::outcome::Event;
+use crate::search::{search, Extent, SearchResult};
 use crate::waiting::WaitingWorld;
 use crate::world::ClientCall::{All, Apply, ApplySpent, Release, Renew, Spend, Take};
 use crate::world::{BookKind, ClientCall, World, WorldClause, WorldKey};
@@ -100,9 +102,9 @@ fn world(
     }
 }
 
-/// All worlds of one size.
-pub fn all(size: Size) -> Vec<World> {
-    vec![
+/// Searches all worlds of one size, one after the other.
+pub fn search_all(size: Size, extent: Extent) -> impl Iterator<Item = SearchResult> {
+    let worlds = [
         sliding(size),
         fixed(size),
         first(size),
@@ -114,28 +116,15 @@ pub fn all(size: Size) -> Vec<World> {
         bans(size),
         groups(size),
         failover(size),
-    ]
+    ];
+    let worlds = worlds.into_iter().map(move |world| search(world.name, world, extent));
+    let line = std::iter::once_with(move || search("line", line(size), extent));
+    let leases = std::iter::once_with(move || search("leases", leases(size), extent));
+    worlds.chain(line).chain(leases)
 }
 
-/// The world of a line: three calls wait for a semaphore of two.
-pub fn line(size: Size) -> WaitingWorld {
-    WaitingWorld {
-        limit: 2,
-        lease_ms: 30,
-        clients: vec![
-            vec![(1, 0, Some(0)), (2, 0, None)],
-            vec![(2, 0, Some(20)), (1, 1, Some(0))],
-            vec![(1, 1, Some(100)), (1, 0, None)],
-        ],
-        calls: size.of(2, 3),
-        time_passes: size.of((2, vec![10_000, 100_000]), (3, vec![10_000, 29_999, 100_000])),
-        faults: size.of(0, 1),
-        mistake: None,
-    }
-}
-
-/// Returns the world in which a search must find the mistake, or `None` if that is the world of the line.
-pub fn with_mistake(mistake: Mistake) -> Option<World> {
+/// Searches the world in which the mistake must be found.
+pub fn search_mistake(mistake: Mistake, extent: Extent) -> SearchResult {
     let size = Size::Small;
     let world = match mistake {
         Mistake::ClientsClock | Mistake::LostWrite | Mistake::EarlyExpiry | Mistake::NoHealing => {
@@ -152,10 +141,45 @@ pub fn with_mistake(mistake: Mistake) -> Option<World> {
         | Mistake::Overtakes
         | Mistake::LastIsGranted
         | Mistake::GhostInLine => {
-            return None;
+            return search("line", WaitingWorld { mistake: Some(mistake), ..line(size) }, extent);
+        }
+        Mistake::LeaseFromReply | Mistake::SettlesLess | Mistake::SleepForgotten => {
+            let faults = u8::from(mistake == Mistake::SleepForgotten);
+            let world = LeasesWorld { mistake: Some(mistake), faults, ..leases(size) };
+            // One step more than elsewhere, because two processes have to be answered.
+            return search("leases", world, Extent::UntilWrong(8));
         }
     };
-    Some(World { mistake: Some(mistake), ..world })
+    search(world.name, World { mistake: Some(mistake), ..world }, extent)
+}
+
+/// The world of a line: three calls wait for a semaphore of two.
+fn line(size: Size) -> WaitingWorld {
+    WaitingWorld {
+        limit: 2,
+        lease_ms: 30,
+        clients: vec![
+            vec![(1, 0, Some(0)), (2, 0, None)],
+            vec![(2, 0, Some(20)), (1, 1, Some(0))],
+            vec![(1, 1, Some(100)), (1, 0, None)],
+        ],
+        calls: size.of(2, 3),
+        time_passes: size.of((2, vec![10_000, 100_000]), (3, vec![10_000, 29_999, 100_000])),
+        faults: size.of(0, 1),
+        mistake: None,
+    }
+}
+
+/// Processes that decide a limit of three by themselves.
+fn leases(size: Size) -> LeasesWorld {
+    LeasesWorld {
+        limit: 3,
+        quantities: size.of(vec![3, 1], vec![2, 1]),
+        takes: size.of(2, 3),
+        passes: (size.of(2, 3), vec![50, 91]),
+        faults: size.of(1, 2),
+        mistake: None,
+    }
 }
 
 /// A limit of two in any second: whole calls, ATMOST, LEAVE and give-backs. The clock steps back.
