@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the engine of a client's MemoryLimiter, and does nothing if it is up to date:
+# Builds what a client decides in the process, for MemoryLimiter and local limits, and does nothing if it is up to date:
 #
 #   scripts/build-engine.sh python        for this machine, into the sources of the client, where its tests import it
 #   scripts/build-engine.sh typescript    clients/typescript/wasm/engine.wasm, which `make playground` copies

@@ -34,6 +34,8 @@ from redis_ratelimit import MemoryLimiter, Rate, Window
 limiter = MemoryLimiter(lambda: 1_700_000_000.0)
 assert [limiter.throttle("a", Rate(1, 1, 1)).allowed for _ in range(3)] == [True, True, False]
 assert limiter.window("b", Window(5, "1d", fixed=True, tz="Asia/Tokyo")).remaining == 4
+with limiter.local("c", Window(5, "1d")) as local:
+    assert local.take(5).allowed
 ')
     echo "works: $1"
 }

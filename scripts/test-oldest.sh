@@ -26,6 +26,7 @@ if ! cmp -s clients/python/requirements-test.txt "$oldest/requirements.txt"; the
     "$python" -m pip install --quiet --disable-pip-version-check --requirement clients/python/requirements-test.txt
     cp clients/python/requirements-test.txt "$oldest/requirements.txt"
 fi
+scripts/build-engine.sh python
 "$python" --version
 (cd clients/python && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=src "$python" -m unittest \
     tests.test_calls tests.test_gateway tests.test_http tests.test_leases tests.test_numbers tests.test_pool)

@@ -1,7 +1,8 @@
-"""Builds the package: with the engine of MemoryLimiter where a Rust compiler can build it, else without it.
+"""Builds the package: with its native extension where a Rust compiler can build it, else without it.
 
 With a compiler maturin builds it. Without one, or if the build fails, hatchling makes a wheel of the Python files alone:
-everything but MemoryLimiter works, and MemoryLimiter says what is missing. PURE=1 asks for that where there is a compiler.
+everything but MemoryLimiter and local() works, and those say what is missing. PURE=1 asks for that where there is a
+compiler.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _build(hook: str, *arguments: Any) -> str:
             return str(getattr(import_module("maturin"), hook)(*arguments))
         except (Exception, SystemExit):
             reason = "cargo could not build it"
-    print(f"{reason}: the package is built without the engine of MemoryLimiter", file=sys.stderr)
+    print(f"{reason}: the package is built without its native extension", file=sys.stderr)
     return str(getattr(import_module("hatchling.build"), hook)(*arguments))
 
 

@@ -39,7 +39,6 @@ ADDRESSES: list[dict[str, Any]] = json.loads((FOLDER / "addresses.json").read_te
 #: The numbers that all clients share. Their names have the units.
 NUMBERS: dict[str, Any] = json.loads((FOLDER / "numbers.json").read_text("utf-8"))
 #: Events of leases, and the commands that they send.
-LEASES: list[dict[str, Any]] = json.loads((FOLDER / "leases.json").read_text("utf-8"))
 
 
 def limit(case: Any) -> Any:

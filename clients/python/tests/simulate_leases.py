@@ -11,13 +11,22 @@ import random
 from collections import deque
 from typing import Any
 
-from redis_ratelimit._internal.leases import Round
+from redis_ratelimit import MemoryLimiter
+from redis_ratelimit._internal.extension import native
 
-from .test_leases import Clock, most_in_a_period, processes
+from .spender import most_in_a_period
 
 PROCESSES = 16
 ROUND_TRIP = 0.0003
 PERIOD = 1.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed: int = 1) -> tuple[float, int, float]:
@@ -25,9 +34,12 @@ def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed
     the number of commands for 100 calls. A load is a time in seconds, and the part of the limit that is asked for."""
     chance = random.Random(seed)
     clock = Clock()
-    made = processes(clock, limit, PERIOD, lease)
+    carry_out = MemoryLimiter(clock)._memory.ask
     own: deque[float] = deque()
-    crowd = [next(made) for _ in range(PROCESSES)]
+    # The key, the words of the window before and after the quantity, the limit, its period, the lease and `leave`.
+    terms: Any = (b"k", [b"%d" % limit, b"1s"], [], limit, round(PERIOD * 1000), lease, 0)
+    hooks: Any = {"wake": lambda: None, "late_error": TimeoutError, "clocks": (clock, clock)}
+    crowd = [native("this").Leases(*terms, **hooks) for _ in range(PROCESSES)]
     busy: list[bool] = [False] * PROCESSES
     look_at = [float("inf")] * PROCESSES
     waiting: list[int] = [0] * PROCESSES
@@ -54,23 +66,23 @@ def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed
     counted_from = clock.now + (loads[0][0] if len(loads) > 1 else 1.0)
 
     def spend(index: int, is_counted: bool) -> None:
-        leases = crowd[index].leases
-        reply = leases.take(1, is_counted=is_counted)
+        leases = crowd[index]
+        reply = leases.take(1, is_counted)
         if reply is None:
             waiting[index] += 1
-            leases.want(1, is_counted=is_counted)
+            leases.want(1, is_counted)
         elif reply.allowed:
             spent.append((clock.now, 1))
 
     def send(index: int) -> None:
-        leases = crowd[index].leases
+        leases = crowd[index]
         if busy[index]:
             return
-        round_: Round | None = leases.next_round()
+        round_ = leases.next_round()
         if round_ is None:
-            due = leases.next_at()
-            if due is not None and due < look_at[index]:
-                look_at[index] = max(due, clock.now + 0.0001)
+            seconds = leases.next_in()
+            if seconds is not None and clock.now + seconds < look_at[index]:
+                look_at[index] = clock.now + max(seconds, 0.0001)
                 at(look_at[index], "look", index)
         else:
             busy[index] = True
@@ -89,11 +101,11 @@ def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed
             look_at[index] = float("inf")
         elif what == "arrive":
             commands += len(more.commands) if clock.now >= counted_from else 0
-            replies = [crowd[index].carry_out(words) for words in more.commands]
+            replies = [carry_out(words) for words in more.commands]
             at(clock.now + ROUND_TRIP / 2, "answer", index, (more, replies))
         elif what == "answer":
             busy[index] = False
-            crowd[index].leases.receive(*more)
+            crowd[index].receive(*more)
             turns, waiting[index] = waiting[index], 0
             for _ in range(turns):
                 spend(index, True)

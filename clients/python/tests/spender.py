@@ -38,41 +38,45 @@ def read(path: str) -> list[Spent]:
     return [record for record in records if record.quantity]
 
 
+def most_in_a_period(spent: list[tuple[float, int]], period: float) -> int:
+    """Returns the most that was spent in any (t - period, t], in seconds. The server counts in microseconds."""
+    spent, period = sorted((round(at * 1e6), quantity) for at, quantity in spent), round(period * 1e6)
+    most = total = first = 0
+    for at, quantity in spent:
+        total += quantity
+        while spent[first][0] <= at - period:
+            total -= spent[first][1]
+            first += 1
+        most = max(most, total)
+    return most
+
+
+def wall_ahead() -> float:
+    """Returns how far the wall clock is ahead of the clock that all processes of the machine have in common."""
+    while True:
+        before, wall, after = time.monotonic(), time.time(), time.monotonic()
+        if after - before < 5e-6:
+            return wall - before
+
+
 class Book:
-    def __init__(self, path: str, leases: Any) -> None:
+    def __init__(self, path: str) -> None:
         with open(path, "w+b") as file:
             file.truncate(RECORD.size * RECORDS)
             self._map = mmap.mmap(file.fileno(), 0)
         self._count = 0
-        self._thread = threading.get_ident()
-        self._at = self._wall_at = 0.0
-        self._take = leases.take
-        self._clock, self._wall = leases.monotonic, leases.wall
-        self._is_taking = False
-        leases.monotonic, leases.wall, leases.take = self._look, self._look_at_the_wall, self._watch
+        self._ahead = wall_ahead()
+        #: The last reading of the clock in each thread. The thread that settles reads it too.
+        self._read: dict[int, float] = {}
 
-    def _watch(self, *args: Any, **kwargs: Any) -> Any:
-        self._is_taking = True
-        try:
-            return self._take(*args, **kwargs)
-        finally:
-            self._is_taking = False
-
-    def _look(self) -> float:
-        now: float = self._clock()
-        # The thread that settles reads the clock too.
-        if self._is_taking and threading.get_ident() == self._thread:
-            self._at = now
-        return now
-
-    def _look_at_the_wall(self) -> float:
-        now: float = self._wall()
-        if self._is_taking and threading.get_ident() == self._thread:
-            self._wall_at = now
+    def clock(self) -> float:
+        now = self._read[threading.get_ident()] = time.time()
         return now
 
     def spent(self, quantity: int) -> None:
-        RECORD.pack_into(self._map, self._count * RECORD.size, self._at, self._wall_at, quantity)
+        """Records what was spent by the last reading of the clock in this thread."""
+        wall = self._read[threading.get_ident()]
+        RECORD.pack_into(self._map, self._count * RECORD.size, wall - self._ahead, wall, quantity)
         self._count += 1
 
 
@@ -82,8 +86,9 @@ async def spend(folder: str, what: dict[str, Any]) -> None:
     limiter = import_module(f"redis_ratelimit{folder}").Limiter(client, unreachable="deny", deadline=0.5)
     chance = random.Random()
     window = Window(what["limit"], what["period"], fixed=what["fixed"])
-    local = limiter.local("proof", window, lease=what["lease_ms"])
-    book = Book(what["file"], local._leases)
+    book = Book(what["file"])
+    limiter._core.clock = book.clock
+    local = limiter.local("proof", window, lease=f"{what['lease_ms']}ms")
     while time.monotonic() < what["until"]:
         asked = chance.choice([1, 1, 1, 1, 1, 1, 1, 2, 3])
         try:

@@ -428,19 +428,21 @@ class Fallback(unittest.TestCase):
 
 
 class Missing(unittest.TestCase):
-    def test_without_the_extension_only_memory_limiters_fail(self) -> None:
+    def test_without_the_extension_only_memory_and_local_limiters_fail(self) -> None:
         program = (
             "import sys; sys.modules['redis_ratelimit._engine'] = None\n"
             "import redis_ratelimit, redis_ratelimit.asyncio\n"
-            "for module in redis_ratelimit, redis_ratelimit.asyncio:\n"
-            "    try: module.MemoryLimiter()\n"
-            "    except ImportError as error: print(error)\n"
+            f"import {LIBRARIES[0]} as redis, {LIBRARIES[0]}.asyncio\n"
+            "window = redis_ratelimit.Window(9, 60)\n"
+            "for module, client in (redis_ratelimit, redis.Redis()), (redis_ratelimit.asyncio, redis.asyncio.Redis()):\n"
+            "    for use in module.MemoryLimiter, lambda: module.Limiter(client).local('k', window):\n"
+            "        try: use()\n"
+            "        except ImportError as error: print(error)\n"
         )
         command = [sys.executable, "-c", program]
         shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-        self.assertEqual(len(shown), 2)
-        for line in shown:
-            self.assertRegex(line, "MemoryLimiter needs the native extension .* pip install")
+        for line, what in zip(shown, 2 * ["MemoryLimiter", r"local\(\)"], strict=True):
+            self.assertRegex(line, f"^{what} needs the native extension .* pip install")
 
     def test_the_package_is_built_without_the_extension_where_cargo_cannot_build_it(self) -> None:
         # Without PURE=1, and with a cargo. maturin exits if cargo fails.
@@ -455,7 +457,7 @@ class Missing(unittest.TestCase):
         ):
             self.assertIn(build_backend.HATCHLING, build_backend.get_requires_for_build_wheel())
             self.assertEqual(build_backend.build_wheel("folder"), "pure.whl")
-        self.assertRegex(shown.getvalue(), "^cargo could not build it: .* without the engine of MemoryLimiter\n$")
+        self.assertRegex(shown.getvalue(), "^cargo could not build it: .* without its native extension\n$")
 
     def test_no_client_library_is_needed(self) -> None:
         program = (

@@ -24,8 +24,7 @@ from redis_ratelimit import Window
 
 from . import spender
 from .pair import Loss, Pair
-from .spender import Spent
-from .test_leases import most_in_a_period
+from .spender import Spent, most_in_a_period
 
 PROCESSES = 16
 SECONDS = float(os.environ.get("LEASES_SECONDS", "6"))

@@ -466,6 +466,7 @@ fn read_decision(values: &[Value]) -> Option<Decided> {
         reset_after_ms: unsigned(4)?,
     };
     let is_reserved = matches!(values.get(5), Some(Value::Text));
-    let (granted, reservations) = (unsigned(6).unwrap_or(0), unsigned(7).unwrap_or(0));
-    Some(Decided { reply, is_reserved, granted, reservations })
+    // Without ATMOST the reply has neither of them.
+    let count = |at| if at < values.len() { unsigned(at) } else { Some(0) };
+    Some(Decided { reply, is_reserved, granted: count(6)?, reservations: count(7)? })
 }

@@ -152,7 +152,14 @@ fn a_batch_is_what_is_expected_within_half_a_lease_and_at_most_the_share() {
 #[test]
 fn a_reply_that_cannot_be_read_loses_the_round() {
     let now = Now { monotonic_ns: 0, wall_ns: 0 };
+    let granted = |granted, reservations| {
+        let mut values = [0, 9, 8, -1, 60_000].map(Value::Integer).to_vec();
+        values.extend([Value::Text, granted, reservations]);
+        Value::Array(values)
+    };
     let unreadable = [
+        granted(Value::Integer(-1), Value::Integer(1)),
+        granted(Value::Integer(1), Value::Text),
         Value::Nil,
         Value::Integer(1),
         Value::Text,

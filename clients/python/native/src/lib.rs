@@ -1,5 +1,7 @@
-//! The server in memory as a class of Python, for MemoryLimiter.
+//! What the Python client decides in the process: the server in memory, for MemoryLimiter, and the leases of local limits.
 #![forbid(unsafe_code)]
+
+mod leases;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -151,9 +153,11 @@ impl Engine {
     }
 }
 
-/// The engine of redis-ratelimit, for MemoryLimiter.
+/// What the client decides in the process.
 #[pymodule]
 mod _engine {
+    #[pymodule_export]
+    use super::leases::{Leases, Round};
     #[pymodule_export]
     use super::{Engine, ErrorReply, Waits};
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import weakref
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ._internal.core import Core, Deadline, Unreachable
 from ._internal.io import DEFAULT_SECONDS
 from ._internal.io_asyncio import AsyncioIO
-from ._internal.leases import Round
 from ._internal.libraries import Client
 from ._internal.local import LocalBase
 from ._internal.memory import MemoryBase, MemoryCore, plain_words
@@ -84,10 +82,11 @@ class Local(LocalBase):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._due: asyncio.Future[None] | None = None
-        self._round: Round | None = None
+        self._round: Any = None
         self._waiting: list[asyncio.Future[None]] = []
 
     def _wake(self) -> None:
+        self._forget_parent()
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             # The event loop before this one may have ended while a round was under way.
@@ -107,23 +106,24 @@ class Local(LocalBase):
         `remaining` and `reset_after` of the reply date from the last reply of the server. Raises Closed after close(),
         except for takes above the limit, or within 100 ms after a denial, which are still denied.
         """
-        reply = self._decide(quantity)
+        reply: Reply | None = self._leases.take(quantity)
         return await self._ask(quantity) if reply is None else reply
 
     async def _ask(self, quantity: int) -> Reply:
         leases = self._leases
+        reply: Reply | None
         for turn in range(self.ROUNDS):
-            with leases.lock:
-                awaited = leases.want(quantity, is_counted=turn > 0)
+            awaited = leases.want(quantity, turn > 0)
             while leases.rounds < awaited:
                 await self._wait_for_round()
             error = leases.error_since(awaited)
-            reply = leases.take(quantity, is_counted=True)
+            reply = leases.take(quantity, True)
             if reply is not None:
                 return reply
             if error is not None:
                 return await self._answer_instead(error, quantity)
-        return leases.outrun_reply()
+        reply = leases.outrun_reply()
+        return reply
 
     async def _wait_for_round(self) -> None:
         waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -142,36 +142,33 @@ class Local(LocalBase):
             # The program may cancel all tasks of the event loop, and go on.
             round_, self._round = self._round, None
             if round_ is not None:
-                with self._leases.lock:
-                    self._leases.fail(round_, ConnectionError("the task that sends was cancelled"), True)
+                self._leases.fail(round_, ConnectionError("the task that sends was cancelled"), True)
             self._wake_waiting()
             raise
 
     async def _send_rounds(self) -> None:
         leases, loop = self._leases, asyncio.get_running_loop()
         while self._loop is loop:
-            with leases.lock:
-                round_ = self._round = leases.next_round()
-                at = leases.next_at() if round_ is None else None
-                if round_ is None and at is None:
-                    self._task = None
+            round_ = self._round = leases.next_round()
             if round_ is None:
+                seconds = leases.next_in()
+                if seconds is None:
+                    self._task = None
                 self._wake_waiting()
-                if at is None:
+                if seconds is None:
                     return
-                await self._sleep(at - leases.monotonic())
+                await self._sleep(seconds)
                 continue
             replies = await self._exchange(round_)
-            with leases.lock:
-                self._round = None
-                self._report(round_, replies)
+            self._round = None
+            self._report(round_, replies)
             self._wake_waiting()
 
     async def _sleep(self, seconds: float) -> None:
         """Waits until _wake() is called or the time is up."""
         loop = asyncio.get_running_loop()
         due = self._due = loop.create_future()
-        timer = loop.call_later(max(0.0, seconds), _finish, due)
+        timer = loop.call_later(seconds, _finish, due)
         try:
             await due
         finally:
@@ -182,14 +179,10 @@ class Local(LocalBase):
         """Settles what is held. What the server refuses to settle, or does not answer for, counts when its lease ends. The
         error is raised, unless the server does not answer and `unreachable` is not "raise"."""
         leases = self._leases
-        if os.getpid() != leases.pid:
-            self._start_over()
-        with leases.lock:
-            leases.close()
+        leases.close()
         while not leases.is_settled:
             if self._task is None or self._task.done():
-                with leases.lock:
-                    self._wake()
+                self._wake()
             await self._wait_for_round()
         self._raise_unsettled()
 

@@ -368,7 +368,7 @@ class Core(Connector[IOType]):
             return MissingModule(f"{server} has no redis-ratelimit, or one that does not know this command: {text}")
         # With the setting ratelimit.policies-only, NOPOLICY also means that the call names no policy.
         words = [word for words in (call.words, *call.further_commands) for word in words]
-        if code == "NOPOLICY" and any(isinstance(word, str) and word.startswith("@") for word in words):
+        if code == "NOPOLICY" and any(isinstance(word, (str, bytes)) and word[:1] in ("@", b"@") for word in words):
             return self.library.unknown_policy(text)
         return error
 

@@ -42,20 +42,22 @@ class Local(LocalBase):
     LINGER_SECONDS = 1.0
 
     def _reset(self) -> None:
-        self._due = threading.Condition(self._leases.lock)
-        self._answered = threading.Condition(self._leases.lock)
+        lock = threading.RLock()
+        self._due = threading.Condition(lock)
+        self._answered = threading.Condition(lock)
         self._thread: threading.Thread | None = None
         _locals.add(self)
 
     def _wake(self) -> None:
-        if self._thread is None:
-            # The thread waits for the lock. It is not stored before it has started: otherwise a failure to start would leave
-            # later takes without one.
-            thread = threading.Thread(target=self._work, name="redis-ratelimit leases", daemon=True)
-            thread.start()
-            self._thread = thread
-        else:
-            self._due.notify()
+        with self._due:
+            if self._thread is None:
+                # The thread waits for the lock. It is not stored before it has started: otherwise a failure to start would
+                # leave later takes without one.
+                thread = threading.Thread(target=self._work, name="redis-ratelimit leases", daemon=True)
+                thread.start()
+                self._thread = thread
+            else:
+                self._due.notify()
 
     def take(self, quantity: int = 1) -> Reply:
         """Decides as window() does, but in the process if possible. Asks the server if the process holds too little.
@@ -63,53 +65,52 @@ class Local(LocalBase):
         `remaining` and `reset_after` of the reply date from the last reply of the server. Raises Closed after close(),
         except for takes above the limit, or within 100 ms after a denial, which are still denied.
         """
-        reply = self._decide(quantity)
+        reply: Reply | None = self._leases.take(quantity)
         return self._ask(quantity) if reply is None else reply
 
     def _ask(self, quantity: int) -> Reply:
         leases = self._leases
+        reply: Reply | None
         for turn in range(self.ROUNDS):
-            with leases.lock:
-                awaited = leases.want(quantity, is_counted=turn > 0)
+            awaited = leases.want(quantity, turn > 0)
+            with self._answered:
                 while leases.rounds < awaited:
                     self._answered.wait()
-                error = leases.error_since(awaited)
-            reply = leases.take(quantity, is_counted=True)
+            error = leases.error_since(awaited)
+            reply = leases.take(quantity, True)
             if reply is not None:
                 return reply
             if error is not None:
                 return run(self._answer_instead(error, quantity))
-        return leases.outrun_reply()
+        reply = leases.outrun_reply()
+        return reply
 
     def _work(self) -> None:
         leases, due, answered = self._leases, self._due, self._answered
         lingered = False
         while True:
-            with leases.lock:
+            with due:
                 round_ = leases.next_round()
                 if round_ is None:
                     answered.notify_all()
-                    at = leases.next_at()
-                    if at is None and lingered:
+                    seconds = leases.next_in()
+                    if seconds is None and lingered:
                         self._thread = None
                         return
-                    was_notified = due.wait(self.LINGER_SECONDS if at is None else max(0.0, at - leases.monotonic()))
-                    lingered = at is None and not was_notified
+                    was_notified = due.wait(self.LINGER_SECONDS if seconds is None else seconds)
+                    lingered = seconds is None and not was_notified
                     continue
             replies = run(self._exchange(round_))
-            with leases.lock:
-                self._report(round_, replies)
+            self._report(round_, replies)
+            with answered:
                 answered.notify_all()
 
     def close(self) -> None:
         """Settles what is held. What the server refuses to settle, or does not answer for, counts when its lease ends. The
         error is raised, unless the server does not answer and `unreachable` is not "raise"."""
-        leases = self._leases
-        if os.getpid() != leases.pid:
-            self._start_over()
-        with leases.lock:
-            leases.close()
-            while not leases.is_settled:
+        self._leases.close()
+        with self._answered:
+            while not self._leases.is_settled:
                 self._answered.wait()
         self._raise_unsettled()
 
@@ -297,7 +298,7 @@ def _forget_inherited_connections() -> None:
     for limiter in list(_limiters):
         limiter._core.renew_servers()
     for local in list(_locals):
-        local._start_over()
+        local._forget_parent()
     _Renewals.start_over()
 
 

@@ -1,16 +1,62 @@
-"""The base class of the local limits of both limiters."""
+"""The base class of the local limits of both limiters. The native extension decides, and says what to send."""
 
 from __future__ import annotations
 
 import os
-from typing import Any, cast
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 from . import calls
 from .core import Core, Failure, as_unreachable
-from .io import await_if_needed
-from .leases import Leases, Round
-from .parameters import Duration, Key, WindowLike, whole
+from .extension import native
+from .io import await_if_needed, encode
+from .parameters import Duration, Key, Window, WindowLike, is_semaphore, limit_words, milliseconds, period_ms, whole
 from .replies import Reply
+
+#: The shortest lease. As leases are given up early, too little would be left of a shorter one.
+MIN_LEASE_MS = 20
+#: The greatest limit that the server accepts.
+MAX_LIMIT = 2**63 - 1
+
+
+class Terms(NamedTuple):
+    """What leases need to know of their limit."""
+
+    limit: int | None
+    #: How long a settled event is certain to count.
+    counted_ms: int
+    lease_ms: int
+    leave: int
+
+
+def read_terms(window: WindowLike, lease: Duration, leave: int) -> Terms:
+    """Raises TypeError or ValueError if the window cannot be leased on these terms."""
+    limit_words(window, Window)
+    if is_semaphore(window):
+        raise ValueError("a lease is of a window, and not of a semaphore: the period must not be 0")
+    lease_ms = milliseconds("lease", lease, MIN_LEASE_MS)
+    if whole("leave", leave) < 0:
+        raise ValueError(f"leave must be at least 0, not {leave}")
+    if not isinstance(window, Window):
+        return Terms(None, 0, lease_ms, leave)
+    if not 0 <= window.limit <= MAX_LIMIT:
+        raise ValueError(f"the limit must be at least 0, and at most {MAX_LIMIT}, not {window.limit}")
+    # In a window of the calendar, a lapsed reservation may leave as early as the end of its lease.
+    is_calendar = window.fixed and (window.start or "").lower() != "first"
+    counted_ms = 0 if is_calendar else period_ms(window.period, least=True) or 0
+    return Terms(window.limit, counted_ms, lease_ms, leave)
+
+
+def _waker(local: LocalBase) -> Callable[[], None]:
+    """Returns what the leases call. It does not keep the local limit alive."""
+    reference = weakref.ref(local)
+
+    def wake() -> None:
+        if (found := reference()) is not None:
+            found._wake()
+
+    return wake
 
 
 class LocalBase:
@@ -20,75 +66,78 @@ class LocalBase:
     ROUNDS = 20
 
     def __init__(self, core: Core[Any], key: Key, window: WindowLike, lease: Duration, leave: int) -> None:
+        if not isinstance(key, (str, bytes)):
+            raise TypeError(f"a key must be str or bytes, not {key!r}")
+        terms = read_terms(window, lease, leave)
         self._core = core
-        self._leases = Leases(key, window, lease, leave, core.clock)
-        self._leases.wake = self._wake
-        self._leases.code = core.library.code
-        self._leases.late_error = core.library.timeout_error
-        self._reset()
+        self._key = key
+        self._window = window
+        self._leave = leave
+        self._pid = 0
+        self._forget_parent()
+        options = window.options() if isinstance(window, Window) else ()
+        self._leases: Any = native("local()").Leases(
+            encode(key, core.encoding),
+            [encode(word, core.encoding) for word in limit_words(window, Window)],
+            [encode(word, core.encoding) for word in options],
+            *terms,
+            wake=_waker(self),
+            late_error=core.library.timeout_error,
+            clocks=core.clock and (core.clock, core.clock),
+        )
 
     def _wake(self) -> None:
-        """Starts or wakes the thread or task that sends commands. Called with the lock held."""
+        """Starts or wakes the thread or task that sends commands."""
         raise NotImplementedError
 
     def _reset(self) -> None:
         """Forgets the thread or the task, which belongs to another process."""
         raise NotImplementedError
 
-    def _start_over(self) -> None:
-        """Drops what a forked child inherited, because it belongs to the parent."""
-        self._leases.start_over()
-        self._reset()
-
-    def _decide(self, quantity: int) -> Reply | None:
-        """Returns a decision in the process; None if the server must be asked."""
-        leases = self._leases
-        if os.getpid() != leases.pid:
-            self._start_over()
-        # Nothing is called for a usual quantity.
-        if (type(quantity) is not int or quantity < 1) and whole("quantity", quantity) < 1:
-            raise ValueError(f"quantity must be at least 1, not {quantity}")
-        return leases.take(quantity)
+    def _forget_parent(self) -> None:
+        """Forgets what a forked child inherited."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._reset()
 
     def try_take(self, quantity: int = 1) -> Reply | None:
         """Decides as take() does, but at once and without waiting, also with asyncio. Returns None if the process holds too
         little. Then it begins to ask the server, so that a later call can decide."""
-        reply = self._decide(quantity)
+        reply: Reply | None = self._leases.take(quantity)
         if reply is None:
-            with self._leases.lock:
-                # It counts as demand when it is decided: until then the caller may try any number of times.
-                self._leases.want(quantity, is_counted=True)
+            # It counts as demand when it is decided: until then the caller may try any number of times.
+            self._leases.want(quantity, True)
         return reply
 
-    async def _exchange(self, round_: Round) -> list[Any] | Failure:
+    async def _exchange(self, round_: Any) -> list[Any] | Failure:
         try:
-            return await self._core.send_all(self._leases.key, round_.commands)
+            return await self._core.send_all(self._key, round_.commands)
         except Exception as error:
             return Failure(error, True)
 
-    def _report(self, round_: Round, replies: list[Any] | Failure) -> None:
-        """Reports the outcome of a round. Called with the lock held."""
+    def _report(self, round_: Any, replies: list[Any] | Failure) -> None:
+        """Reports the outcome of a round."""
         if isinstance(replies, Failure):
             self._leases.fail(round_, replies.error, replies.is_sent)
         else:
-            self._leases.receive(round_, replies)
+            code = self._core.library.code
+            self._leases.receive(
+                round_, [(code(reply), reply) if isinstance(reply, Exception) else reply for reply in replies]
+            )
 
     async def _answer_instead(self, error: Exception, quantity: int) -> Reply:
         """Returns the decision of `unreachable` about a take that the server did not answer, or raises the error."""
-        core, leases = self._core, self._leases
+        core = self._core
         if core.unreachable == "raise" or not core.is_away(error):
             raise error
         if isinstance(core.unreachable, str):
             return calls.unreached(core.unreachable == "allow", quantity=quantity)
-        options: dict[str, Any] = {"leave": leases.leave} if leases.leave else {}
-        answer = core.unreachable.window(leases.key, leases.window, quantity, **options)
+        options: dict[str, Any] = {"leave": self._leave} if self._leave else {}
+        answer = core.unreachable.window(self._key, self._window, quantity, **options)
         return cast(Reply, as_unreachable(await await_if_needed(answer)))
 
     def _raise_unsettled(self) -> None:
         """Raises the error because of which close() could not settle all that was held."""
-        leases = self._leases
-        if leases.refused is not None:
-            raise leases.refused
-        error = leases.error
-        if leases.has_given_up and error is not None and not self._core.is_forgiven(error):
+        error: Exception | None = self._leases.unsettled()
+        if error is not None and not self._core.is_forgiven(error):
             raise error

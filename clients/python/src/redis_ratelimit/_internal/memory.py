@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Union
 
 from . import limiter
 from .calls import Call
+from .extension import native
 from .libraries import LIBRARIES, error_code, make_unknown_policy
 from .limiter import Limiter
 from .options import ThrottleOptions, WindowOptions
@@ -42,21 +43,6 @@ POLL_SECONDS = 0.003
 LONGEST_SLEEP_SECONDS = 1.0
 #: The shortest sleep of the timekeeper, so that it does not spin until a call that was granted has taken its reply.
 SHORTEST_SLEEP_SECONDS = 0.001
-
-
-@cache
-def native() -> Any:
-    """Imports the extension module, which only MemoryLimiter needs."""
-    try:
-        return import_module("redis_ratelimit._engine")
-    except ImportError as error:
-        raise ImportError(
-            "MemoryLimiter needs the native extension of redis-ratelimit-client, which this installation lacks"
-            f" ({error}). It is in the wheels for Linux on amd64 and arm64. From its source the package builds it where"
-            " there are a Rust compiler (cargo, from 1.85) and a linker (cc): pip install --force-reinstall"
-            " redis-ratelimit-client, or pip install --force-reinstall ./clients/python in a checkout. With -v, pip shows"
-            " why it could not be built"
-        ) from error
 
 
 @cache
@@ -123,7 +109,7 @@ class Memory:
             raise TypeError(f"policies must be a text or a mapping from names to definitions, not {policies!r}")
         if settings is not None and not isinstance(settings, Mapping):
             raise TypeError(f"settings must be a mapping from names to values, not {settings!r}")
-        module = native()
+        module = native("MemoryLimiter")
         self.clock = clock
         self.engine = module.Engine(checked_share(share))
         self.call = self.engine.call
@@ -272,6 +258,7 @@ class MemoryCore:
 
     unreachable = "raise"
     library = _Library()
+    encoding = "utf-8", "strict"
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
