@@ -22,6 +22,7 @@ from redis_ratelimit import (
     AllReply,
     Clause,
     Denied,
+    Duplicate,
     Info,
     Limiter,
     MemoryLimiter,
@@ -382,6 +383,18 @@ class Calls(unittest.TestCase):
         with self.assertRaises(ResponseError) as refused:
             Recorder(ResponseError("NOPOLICY limits must be given as @policy")).limiter().throttle("k", Rate(1, 2, 3))
         self.assertNotIsInstance(refused.exception, UnknownPolicy)
+
+    def test_an_id_that_is_held_is_an_error_of_its_own(self) -> None:
+        held = ResponseError("DUPLICATE the id is already held or waiting: use another id")
+        with self.assertRaisesRegex(Duplicate, "^DUPLICATE the id") as raised:
+            Recorder(held).limiter(unreachable="allow").reserve("k", Window(3, 60), id="job")
+        self.assertIsInstance(raised.exception, ResponseError)
+        self.assertIs(type(pickle.loads(pickle.dumps(raised.exception))), Duplicate)
+
+    def test_a_reply_is_true_if_the_call_was_allowed(self) -> None:
+        replies = [Reply(limited, 9, 8, None, 0) for limited in (0, 1, 2)]
+        replies += [AllReply(limited, 9, 8, None, 0, clause=1) for limited in (0, 1, 2)]
+        self.assertEqual([bool(reply) for reply in replies], 2 * [True, False, False])
 
 
 class Settling(unittest.TestCase):

@@ -22,7 +22,7 @@ from unittest import mock
 import build_backend
 import redis_ratelimit
 import redis_ratelimit.asyncio
-from redis_ratelimit import Clause, Limiter, MemoryLimiter, Rate, Reply, UnknownPolicy, Window, semaphore
+from redis_ratelimit import Clause, Duplicate, Limiter, MemoryLimiter, Rate, Reply, UnknownPolicy, Window, semaphore
 
 from . import servers
 from .fixtures import CASES, LIBRARIES, Recorder, arguments, close, done, make
@@ -116,6 +116,9 @@ class Answers(unittest.TestCase):
         for library in LIBRARIES:
             errors = __import__(f"{library}.exceptions").exceptions
             self.assertIsInstance(caught.exception, errors.ResponseError)
+        limiter.reserve("held", Window(5, 60), id="job")
+        with self.assertRaisesRegex(Duplicate, "^DUPLICATE the id"):
+            limiter.reserve("held", Window(5, 60), id="job")
         with self.assertRaisesRegex(UnknownPolicy, "^NOPOLICY no policy has the name gold$"):
             limiter.window("k", "@gold")
         key: Any

@@ -2,7 +2,7 @@
 
 limiter = Limiter(redis.Redis(), unreachable="allow", deadline=0.25)
 reply = limiter.throttle("user:1", Rate(burst=15, count=30, period=60))
-if not reply.allowed:
+if not reply:
     print("come back after", reply.retry_after)
 """
 
@@ -19,6 +19,7 @@ from ._internal.replies import (
     Busy,
     Closed,
     Denied,
+    Duplicate,
     Held,
     Info,
     Lapsed,
@@ -39,6 +40,7 @@ __all__ = [
     "Clause",
     "Closed",
     "Denied",
+    "Duplicate",
     "Fallback",
     "Held",
     "Info",

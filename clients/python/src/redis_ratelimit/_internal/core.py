@@ -361,7 +361,8 @@ class Core(Connector[IOType]):
         return self.unreachable != "raise" and self.is_away(error)
 
     def _clearer_error(self, error: Exception, call: Call[Any], server: Server | None) -> Exception:
-        """Returns the error to raise for an error reply: a clearer one for an unknown command or policy."""
+        """Returns the error to raise for an error reply: a clearer one for an unknown command or policy, and
+        for an id that is held."""
         text, code = str(error), self.library.code(error)
         # Redis has no code for this error.
         if code == "ERR" and text.lower().startswith("unknown command"):
@@ -370,7 +371,7 @@ class Core(Connector[IOType]):
         words = [word for words in (call.words, *call.further_commands) for word in words]
         if code == "NOPOLICY" and any(isinstance(word, (str, bytes)) and word[:1] in ("@", b"@") for word in words):
             return self.library.unknown_policy(text)
-        return error
+        return self.library.duplicate(text) if code == "DUPLICATE" else error
 
     async def _send_call(self, call: Call[T], attempt: Attempt) -> T:
         """Sends a call to its server, follows redirections, and returns the reply."""

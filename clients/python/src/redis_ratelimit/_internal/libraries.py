@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from .replies import UnknownPolicy
+from .replies import Duplicate, UnknownPolicy
 
 LIBRARIES = "redis", "valkey"
 
@@ -51,9 +51,9 @@ def error_code(text: str) -> str:
     return code if space and code.isalpha() and code.isupper() else "ERR"
 
 
-def make_unknown_policy(reply_error: type[Exception]) -> type[Exception]:
-    """Returns a class that is an UnknownPolicy and an error reply. `reply_error` is the class of error replies."""
-    return type(UnknownPolicy.__name__, (UnknownPolicy, reply_error), {"__module__": UnknownPolicy.__module__})
+def make_reply_error(kind: type[Exception], reply_error: type[Exception]) -> type[Exception]:
+    """Returns a class that is a `kind` and an error reply. `reply_error` is the class of error replies."""
+    return type(kind.__name__, (kind, reply_error), {"__module__": kind.__module__})
 
 
 class Library:
@@ -65,7 +65,8 @@ class Library:
         self.errors = import_module(f"{name}.exceptions")
         #: The class of error replies. After such an error a connection can still be used.
         self.reply_error: type[Exception] = self.errors.ResponseError
-        self.unknown_policy = make_unknown_policy(self.reply_error)
+        self.unknown_policy = make_reply_error(UnknownPolicy, self.reply_error)
+        self.duplicate = make_reply_error(Duplicate, self.reply_error)
         self.timeout_error: type[Exception] = self.errors.TimeoutError
         self.connection_error: type[Exception] = self.errors.ConnectionError
         #: The ConnectionError of a call that was not sent.

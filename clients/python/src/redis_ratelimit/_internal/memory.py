@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Union
 from . import limiter
 from .calls import Call
 from .extension import native
-from .libraries import LIBRARIES, error_code, make_unknown_policy
+from .libraries import LIBRARIES, error_code, make_reply_error
 from .limiter import Limiter
 from .options import ThrottleOptions, WindowOptions
 from .parameters import Key, Rate, RateLike, Window, WindowLike, Word
-from .replies import Id, Reply, read_reply
+from .replies import Duplicate, Id, Reply, UnknownPolicy, read_reply
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.
@@ -53,15 +53,15 @@ def reply_error() -> type[Exception]:
 
 
 @cache
-def unknown_policy() -> type[Exception]:
-    """Returns the class of error replies about an unknown policy."""
-    return make_unknown_policy(reply_error())
+def reply_error_of(code: str | None) -> type[Exception]:
+    """Returns the class of error replies with a code."""
+    kind = {"NOPOLICY": UnknownPolicy, "DUPLICATE": Duplicate}.get(code or "")
+    return reply_error() if kind is None else make_reply_error(kind, reply_error())
 
 
 def make_error(text: str) -> Exception:
     """Returns an error reply as the limiters raise it, without the code ERR."""
-    kind = unknown_policy() if error_code(text) == "NOPOLICY" else reply_error()
-    return kind(text.removeprefix("ERR "))
+    return reply_error_of(error_code(text))(text.removeprefix("ERR "))
 
 
 def checked_share(share: object) -> float:

@@ -31,7 +31,7 @@ def _timedelta(ms: int | None) -> timedelta | None:
 
 @dataclass(frozen=True)
 class Reply:
-    """The reply to a call that asks a limit."""
+    """The reply to a call that asks a limit. It is true if the call was allowed."""
 
     #: 0: allowed. 1: denied. 2, where reservations are asked for: denied because others hold the capacity, or wait for it,
     #: and may return it.
@@ -59,6 +59,9 @@ class Reply:
     def allowed(self) -> bool:
         """True if `limited` is 0."""
         return self.limited == 0
+
+    def __bool__(self) -> bool:
+        return self.allowed
 
     @property
     def retry_after(self) -> timedelta | None:
@@ -225,6 +228,15 @@ class UnknownPolicy(Exception):
     # The class of the raised error is made for the client library, so pickle could not find it.
     def __reduce__(self) -> tuple[type[UnknownPolicy], tuple[Any, ...]]:
         return UnknownPolicy, self.args
+
+
+class Duplicate(Exception):
+    """Raised if the id of a reservation is held already, or its call waits: what is tried again was counted the first time.
+    The error is also a ResponseError of the client library."""
+
+    # As for UnknownPolicy.
+    def __reduce__(self) -> tuple[type[Duplicate], tuple[Any, ...]]:
+        return Duplicate, self.args
 
 
 class UnexpectedReply(Exception):
