@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -75,7 +76,16 @@ def arguments(case: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     positional += case.get("ids", [])
     if "quantity" in case:
         positional.append(case["quantity"])
-    return positional, case.get("options", {})
+    return positional, durations(case.get("options", {}))
+
+
+def durations(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns options of a case, in which bare numbers of durations are milliseconds."""
+    names = "block", "lease", "ban", "ahead"
+    return {
+        name: timedelta(milliseconds=value) if name in names and type(value) is int else value
+        for name, value in options.items()
+    }
 
 
 def clause(case: dict[str, Any]) -> Clause:

@@ -142,7 +142,10 @@ class Calls(unittest.TestCase):
         rate, window = Rate(1, 2, 3), Window(3, 60)
         calls: list[tuple[str, Callable[[Any], Any]]] = [
             ("RL.THROTTLE k -1 0 -1 1 MS", lambda it: it.throttle("k", Rate(-1, 0, -1))),
-            ("RL.THROTTLE k 1 2 3 1 AHEAD 5 BLOCK 5 MS", lambda it: it.throttle("k", rate, ahead=5, block=5)),
+            (
+                "RL.THROTTLE k 1 2 3 1 AHEAD 5ms BLOCK 5ms MS",
+                lambda it: it.throttle("k", rate, ahead="5ms", block="5ms"),
+            ),
             (f"RL.THROTTLE k 1 2 3 {2**70} MS", lambda it: it.throttle("k", rate, 2**70)),
             ("RL.WINDOW k -1 60 1 MS", lambda it: it.window("k", Window(-1, 60))),
             ("RL.WINDOW k 3 60 1 ATMOST FORCE MS", lambda it: it.window("k", window, atmost=True, force=True)),
@@ -197,7 +200,7 @@ class Calls(unittest.TestCase):
     def test_waits_are_timedeltas_too(self) -> None:
         reply = Recorder([1, 5, 0, 1500, 2500]).limiter().window("k", Window(5, 60))
         self.assertEqual((reply.retry_after, reply.reset_after), (timedelta(seconds=1.5), timedelta(seconds=2.5)))
-        reply = Recorder([0, 5, 0, -1, 2500, 750]).limiter().throttle("k", Rate(1, 1, 1), ahead=1000)
+        reply = Recorder([0, 5, 0, -1, 2500, 750]).limiter().throttle("k", Rate(1, 1, 1), ahead="1000ms")
         self.assertEqual((reply.retry_after, reply.wait), (None, timedelta(seconds=0.75)))
 
     def test_a_limit_can_be_written_in_words(self) -> None:
@@ -238,8 +241,17 @@ class Calls(unittest.TestCase):
             (TypeError, "must be a Window", [lambda it: it.acquire("k", rate), lambda it: it.window("k", (3, 60))]),
             (TypeError, "must be a Window", [lambda _: clause.window("k", rate), lambda _: clause.acquire("k", rate)]),
             (TypeError, "quantity must be an integer", [lambda it: it.throttle("k", rate, "2")]),
-            (TypeError, "block must be an integer of milliseconds", [lambda it: it.throttle("k", rate, block=0.5)]),
-            (TypeError, "lease must be an integer of milliseconds", [lambda it: it.reserve("k", window, lease=0.5)]),
+            (TypeError, "block must be a text such as '5s'", [lambda it: it.throttle("k", rate, block=0.5)]),
+            (TypeError, "a unit: write '5ms' or '5s', not 5$", [lambda it: it.throttle("k", rate, block=5)]),
+            (TypeError, "a unit: write '9ms' or '9s'", [lambda it: it.reserve("k", window, lease=9)]),
+            (
+                TypeError,
+                "a unit",
+                [lambda it: it.throttle("k", rate, ahead=0), lambda it: it.local("k", window, lease=9)],
+            ),
+            (TypeError, "a unit", [lambda it: it.window("k", window, ban=9), lambda it: it.renew("k", "a", 9)]),
+            (TypeError, "a unit", [lambda _: clause.window("k", window, ban=9)]),
+            (TypeError, "a unit", [lambda _: clause.acquire("k", window, lease=9)]),
             (TypeError, "must be str or bytes, not 7", [lambda it: it.throttle(7, rate)]),
             (TypeError, "be str or bytes, not None", [lambda it: it.throttle(None, rate), lambda it: it.reset(None)]),
             (TypeError, "a key must be str or bytes", [lambda it: it.acquire(None, window)]),
@@ -561,10 +573,10 @@ class Settling(unittest.TestCase):
         for settings, id in ({}, ""), ({"deadline": PATIENCE}, r" ID [\w-]{16}"):
             recorder = Recorder(RESERVED, all_reserved)
             limiter: Any = recorder.limiter(**settings)
-            limiter.reserve("k", Window(9, 60), block=1000)
+            limiter.reserve("k", Window(9, 60), block="1000ms")
             limiter.all(own)
             one, several = recorder.sent
-            self.assertRegex(one, f"^RL.ACQUIRE k 9 60 1 BLOCK 1000{id} MS$")
+            self.assertRegex(one, f"^RL.ACQUIRE k 9 60 1 BLOCK 1000ms{id} MS$")
             expected = f"^RL.ALL 3 a b c ACQUIRE 9 60 1{id} ACQUIRE 9 60 1 ID job WINDOW @d 1 MS$"
             self.assertRegex(several, expected)
 
@@ -590,7 +602,7 @@ class Settling(unittest.TestCase):
                     until(lambda: recorder.released == [f"RL.RELEASE a {id}" for id in recorder.made], "a release")
                     # The server may grant a call that waits between the release and the end of the connection.
                     recorder = kind(error)
-                    check(recorder, "reserve", "k", Window(9, 60), block=1000)
+                    check(recorder, "reserve", "k", Window(9, 60), block="1000ms")
                     until(
                         lambda: recorder.released == 2 * [f"RL.RELEASE k {id}" for id in recorder.made], "two releases"
                     )
@@ -697,7 +709,9 @@ class OutOfReach(unittest.TestCase):
         lost = ConnectionError()
         self.assertEqual(self.ask(lost, "allow", atmost).granted, 7)
         self.assertEqual(self.ask(lost, "deny", atmost).granted, 0)
-        self.assertEqual(self.ask(lost, "allow", lambda limiter: limiter.throttle("k", "@free", ahead=5)).wait_ms, 0)
+        self.assertEqual(
+            self.ask(lost, "allow", lambda limiter: limiter.throttle("k", "@free", ahead="5ms")).wait_ms, 0
+        )
         reply = self.ask(lost, "deny", lambda limiter: limiter.all([Clause.throttle("k", "@free")]))
         self.assertEqual((reply.limited, getattr(reply, "clause"), getattr(reply, "answers")), (1, 0, ()))
 
@@ -719,7 +733,7 @@ class OutOfReach(unittest.TestCase):
             lambda limiter: limiter.window("k", "@day", 5, force=True),
         ):
             self.assertEqual(self.ask(lost, "deny", call).limited, 0)
-        booked = self.ask(lost, "deny", lambda limiter: limiter.throttle("k", "@free", 0, ahead=5))
+        booked = self.ask(lost, "deny", lambda limiter: limiter.throttle("k", "@free", 0, ahead="5ms"))
         self.assertEqual((booked.limited, booked.wait_ms), (0, 0))
 
     def test_settling_raises_without_redis(self) -> None:

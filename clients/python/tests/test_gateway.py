@@ -110,7 +110,7 @@ class Configuration(unittest.TestCase):
             ({"limits": [good], "urk": 1}, "^urk: there is no 'urk'; the section has limits, url"),
             ({"limits": [good], "url": 5}, "^url: url must be a text"),
             ({"limits": [good], "lease": "soon"}, "^lease: lease must be a number with a unit"),
-            ({"limits": [good], "lease": 0}, "^lease: lease must be at least 1 ms"),
+            ({"limits": [good], "lease": "0s"}, "^lease: lease must be at least 1 ms"),
             ({"limits": [good], "deadline": 0}, "^deadline: deadline must be a number of seconds above 0"),
             ({"limits": [good], "max_tokens": 0}, "^max_tokens: max_tokens must be an integer from 1"),
             ({"limits": [good], "unreachable": "raise"}, "^unreachable: unreachable must be allow, deny or a share"),

@@ -26,7 +26,7 @@ class InTheProcess(unittest.TestCase):
                 (lambda limiter: limiter.local("k", semaphore(3)), ValueError, "must not be 0"),
                 (lambda limiter: limiter.local("k", Window(3, "0")), ValueError, "must not be 0"),
                 (lambda limiter: limiter.local("k", Rate(1, 1, 1)), TypeError, "must be a Window"),
-                (lambda limiter: limiter.local("k", Window(3, 60), lease=19), ValueError, "at least 20 ms"),
+                (lambda limiter: limiter.local("k", Window(3, 60), lease="19ms"), ValueError, "at least 20 ms"),
                 (lambda limiter: limiter.local("k", Window(3, 60), lease=0.5), TypeError, "lease must be"),
                 (lambda limiter: limiter.local("k", Window(3, 60), leave=-1), ValueError, "leave must be"),
                 (lambda limiter: limiter.local(7, Window(3, 60)), TypeError, "must be str or bytes"),

@@ -231,7 +231,7 @@ class Waiting(unittest.TestCase):
         limiter = MemoryLimiter()
         limiter.reserve("s", semaphore(1), id="first")
         began = time.monotonic()
-        self.assertEqual(limiter.reserve("s", semaphore(1), block=100).limited, 2)
+        self.assertEqual(limiter.reserve("s", semaphore(1), block="100ms").limited, 2)
         self.assertGreaterEqual(time.monotonic() - began, 0.09)
 
     def test_a_call_that_is_interrupted_after_its_grant_gives_it_back(self) -> None:
@@ -244,7 +244,7 @@ class Waiting(unittest.TestCase):
             raise KeyboardInterrupt
 
         with mock.patch.object(limiter._core, "sleep", interrupted), self.assertRaises(KeyboardInterrupt):
-            limiter.reserve("s", semaphore(1), id="second", block=0)
+            limiter.reserve("s", semaphore(1), id="second", block="0s")
         self.assertEqual(limiter.held("s"), [])
 
     def test_many_threads_never_take_more_than_the_limit(self) -> None:
@@ -300,7 +300,7 @@ class Asyncio(unittest.TestCase):
             await limiter.reserve("s", semaphore(1), id="first")
             tasks = []
             for name in "second", "third", "fourth":
-                tasks.append(asyncio.ensure_future(limiter.reserve("s", semaphore(1), id=name, block=0)))
+                tasks.append(asyncio.ensure_future(limiter.reserve("s", semaphore(1), id=name, block="0s")))
                 await asyncio.sleep(0.01)
             tasks[0].cancel()
             await asyncio.gather(tasks[0], return_exceptions=True)
@@ -320,9 +320,9 @@ class Asyncio(unittest.TestCase):
             await limiter.window("w", day, 2)
             waiting: list[asyncio.Future[Reply]] = []
             for call in (
-                limiter.reserve("s", semaphore(1), id="second", block=0),
-                limiter.reserve("s", semaphore(1), id="third", block=0),
-                limiter.window("w", day, 2, block=0),
+                limiter.reserve("s", semaphore(1), id="second", block="0s"),
+                limiter.reserve("s", semaphore(1), id="third", block="0s"),
+                limiter.window("w", day, 2, block="0s"),
             ):
                 waiting.append(asyncio.ensure_future(call))
                 await asyncio.sleep(0.01)

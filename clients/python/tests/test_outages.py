@@ -440,7 +440,7 @@ class Outages(WithLimiter):
         deadline, delay = (DEADLINE, 0.04) if "OUTAGES_TABLE" in os.environ else (8 * DEADLINE, 0.1)
         with Server() as server, Proxy(server.port, delay=delay) as proxy:
             with self.limiter(library, kind, proxy.port, deadline=deadline, max_connections=4) as limiter:
-                limiter.one_by_one(1, "throttle", "k", RATE, block=1000)
+                limiter.one_by_one(1, "throttle", "k", RATE, block="1000ms")
                 answers = limiter.at_once(200, "throttle", "k", RATE)
                 self.row("pool full on a slow server", "raises `Busy` past the deadline", library, kind, answers)
                 self.assertEqual(set(answers.kinds), {"decided", "Busy"}, answers)
@@ -484,11 +484,11 @@ class Outages(WithLimiter):
         with Server() as server, self.limiter(library, kind, server.port) as limiter:
             limiter.call("reserve", "s", semaphore(1))
             begin = time.monotonic()
-            self.assertEqual(limiter.call("reserve", "s", semaphore(1), block=400).limited, 2)
+            self.assertEqual(limiter.call("reserve", "s", semaphore(1), block="400ms").limited, 2)
             self.assertTrue(0.39 < time.monotonic() - begin < 0.4 + DEADLINE + SLACK)
             server.stop()
             begin = time.monotonic()
-            self.assertFalse(limiter.call("reserve", "s", semaphore(1), block=400).reachable)
+            self.assertFalse(limiter.call("reserve", "s", semaphore(1), block="400ms").reachable)
             self.assertTrue(0.64 < time.monotonic() - begin < 0.4 + DEADLINE + SLACK)
             server.go_on()
 
@@ -498,7 +498,7 @@ class Outages(WithLimiter):
     ) -> None:
         with Server() as server, self.limiter(library, kind, server.port) as limiter:
             server.stop()
-            self.assert_unreachable(limiter.one_by_one(1, "reserve", "s", semaphore(1), block=0))
+            self.assert_unreachable(limiter.one_by_one(1, "reserve", "s", semaphore(1), block="0s"))
             server.go_on()
 
     @for_each_kind
@@ -518,7 +518,7 @@ class Outages(WithLimiter):
             settings |= {"socket_connect_timeout": DEADLINE}
             with self.limiter(library, kind, server.port, **settings) as limiter:
                 limiter.call("reserve", "s", semaphore(1))
-                self.assertEqual(limiter.call("reserve", "s", semaphore(1), block=400).limited, 2)
+                self.assertEqual(limiter.call("reserve", "s", semaphore(1), block="400ms").limited, 2)
 
     @for_each_kind
     def test_unreachable_raises_or_denies(self, library: str, kind: Kind) -> None:

@@ -79,13 +79,13 @@ class OnAServer(Each):
     def test_a_reservation_is_settled_by_hand(self) -> None:
         async def body(limiter: Any) -> None:
             window = Window(10, "1h")
-            one = await limiter.reserve("k", window, 4, lease=60_000)
+            one = await limiter.reserve("k", window, 4, lease="60000ms")
             two = await limiter.reserve("k", window, 3, id="two")
             self.assertEqual((len(one.id), two.id, two.remaining), (16, "two", 3))
             held = await limiter.held("k")
             self.assertEqual([(each.id, each.quantity) for each in held], [(one.id, 4), ("two", 3)])
             self.assertTrue(50_000 < held[0].left_ms <= 60_000 and held[1].left_ms <= 20_000, held)
-            self.assertTrue(await limiter.renew("k", "two", 90_000))
+            self.assertTrue(await limiter.renew("k", "two", "90s"))
             self.assertTrue((await limiter.held("k"))[1].left_ms > 80_000)
             self.assertTrue(await limiter.apply("k", one.id, 6))
             self.assertFalse(await limiter.apply("k", one.id))
@@ -101,16 +101,16 @@ class OnAServer(Each):
         async def body(limiter: Any) -> None:
             begin = time.monotonic()
             await limiter.throttle("k", Rate(0, 1, "1200ms"))
-            reply = await limiter.throttle("k", Rate(0, 1, "1200ms"), block=30_000)
+            reply = await limiter.throttle("k", Rate(0, 1, "1200ms"), block="30000ms")
             self.assertTrue(reply.allowed)
             self.assertTrue(1.19 < time.monotonic() - begin < 15)
             # It is denied when its time is up.
             await limiter.reserve("job", semaphore(1), id="first")
             begin = time.monotonic()
-            self.assertEqual((await limiter.reserve("job", semaphore(1), block=1300)).limited, 2)
+            self.assertEqual((await limiter.reserve("job", semaphore(1), block="1300ms")).limited, 2)
             self.assertTrue(1.29 < time.monotonic() - begin < 15)
             # It is granted when another gives back, however long that takes.
-            second = asyncio.create_task(limiter.reserve("job", semaphore(1), id="second", block=0))
+            second = asyncio.create_task(limiter.reserve("job", semaphore(1), id="second", block="0s"))
             await until_waiting(1)
             self.assertEqual(await limiter.release("job", "first"), 1)
             self.assertEqual((await second).id, "second")
@@ -123,7 +123,7 @@ class OnAServer(Each):
                 return  # A thread cannot be cancelled.
             await limiter.reserve("job", semaphore(1), id="first")
             with self.assertRaises(asyncio.TimeoutError):
-                await asyncio.wait_for(limiter.reserve("job", semaphore(1), block=60_000), 0.2)
+                await asyncio.wait_for(limiter.reserve("job", semaphore(1), block="60000ms"), 0.2)
             await until_waiting(0)
             await limiter.release("job", "first")
             self.assertEqual(await limiter.held("job"), [])

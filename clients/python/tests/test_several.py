@@ -217,7 +217,7 @@ class Words(unittest.TestCase):
         self.assertRaisesRegex(TypeError, "must be an integer", job.apply, {"a": 0.5})
         self.assertRaisesRegex(ValueError, "must not be used together", job.apply, {"a": 1}, quantity={"a": 2})
         interval = job._renewal_seconds
-        self.assertRaisesRegex(ValueError, "lease must be at least 1 ms, not 0", job.renew, 0)
+        self.assertRaisesRegex(ValueError, "lease must be at least 1 ms, not .0s.", job.renew, "0s")
         self.assertEqual((len(recorder.sent), job._renewal_seconds), (1, interval))
 
     def test_a_reservation_is_entered_once_at_a_time(self) -> None:
@@ -368,7 +368,7 @@ class OnAServer(unittest.TestCase):
     def test_leases_are_renewed_while_the_work_runs(self) -> None:
         async def body(limiter: Any, tag: str) -> None:
             clauses = [
-                Clause.acquire(f"{tag}:tpm", TOKENS, 10, name="tokens", lease=600),
+                Clause.acquire(f"{tag}:tpm", TOKENS, 10, name="tokens", lease="600ms"),
                 Clause.acquire(f"{tag}:calls", semaphore(2), name="calls"),
             ]
             async with entered(limiter.acquire(clauses)) as job:
@@ -389,8 +389,8 @@ class OnAServer(unittest.TestCase):
         one = [*RESERVED[:6], RESERVED[6][:1]]
         away = Recorder(one, one, errors.ConnectionError(), 1, 1, 1).limiter(unreachable=MemoryLimiter())
         # "b" lies in the first third of the slots, "a" in the last.
-        slow = [Clause.acquire(f"{{b}}:{os.getpid()}", Window(9, 60), lease=1500)]
-        fast = [Clause.acquire(f"{{a}}:{os.getpid()}", Window(9, 60), lease=1500)]
+        slow = [Clause.acquire(f"{{b}}:{os.getpid()}", Window(9, 60), lease="1500ms")]
+        fast = [Clause.acquire(f"{{a}}:{os.getpid()}", Window(9, 60), lease="1500ms")]
 
         def threads() -> int:
             return sum(thread.name == "redis-ratelimit renewals" for thread in threading.enumerate())

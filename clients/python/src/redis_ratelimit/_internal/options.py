@@ -31,7 +31,7 @@ class _TakeOptions(LookOptions, total=False):
     atmost: bool
     #: Counts the quantity even if that exceeds the limit.
     force: bool
-    #: The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait.
+    #: The longest time to wait until the call is allowed; "0s" waits without limit. Default: the call does not wait.
     block: Duration | None
     #: Closes the key for this time if the call is denied.
     ban: Duration | None
@@ -63,7 +63,7 @@ class ReserveOptions(LookOptions, total=False):
     count_lapsed: bool
     #: The id of the reservation, 1 to 64 bytes. Default: one that the client or the server makes.
     id: Id | None
-    #: The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait.
+    #: The longest time to wait until the call is allowed; "0s" waits without limit. Default: the call does not wait.
     block: Duration | None
 
 

@@ -14,8 +14,8 @@ Key = Union[str, bytes]
 #: Seconds, a number with a unit ("500ms", "10s", "5min", "2h", "1d", "1w", "1mo", "1y"), or a timedelta.
 Period = Union[int, str, timedelta]
 
-#: Milliseconds, a number with a unit ("500ms", "10s", "5min", "2h", "1d", "1w"), or a timedelta.
-Duration = Union[int, str, timedelta]
+#: A number with a unit ("500ms", "10s", "5min", "2h", "1d", "1w"), or a timedelta.
+Duration = Union[str, timedelta]
 
 _UNITS = {
     "ms": ("millisecond", "milliseconds"),
@@ -79,8 +79,8 @@ def period_ms(period: Period, least: bool = False) -> int | None:
 def milliseconds(name: str, duration: Duration, min_ms: int = 0) -> int:
     """Returns a duration in whole milliseconds.
 
-    Raises TypeError unless it is an int, a str or a timedelta, and ValueError if it is shorter than `min_ms` milliseconds,
-    not a whole number of them, or has an unknown unit.
+    Raises TypeError unless it is a str or a timedelta, and ValueError if it is shorter than `min_ms` milliseconds, not a
+    whole number of them, or has an unknown unit. A bare number might be seconds, as in a period, or milliseconds.
     """
     if isinstance(duration, str):
         length = length_ms(duration, UNIT_MS)
@@ -90,12 +90,10 @@ def milliseconds(name: str, duration: Duration, min_ms: int = 0) -> int:
         length, rest = divmod(duration, timedelta(milliseconds=1))
         if rest:
             raise ValueError(f"{name} must be a whole number of milliseconds, not {duration!r}")
-    elif isinstance(duration, bool) or not isinstance(duration, int):
-        raise TypeError(
-            f"{name} must be an integer of milliseconds, a text such as '5s' or a timedelta, not {duration!r}"
-        )
+    elif type(duration) is int:
+        raise TypeError(f"{name} must have a unit: write '{duration}ms' or '{duration}s', not {duration}")
     else:
-        length = duration
+        raise TypeError(f"{name} must be a text such as '5s' or '250ms' or a timedelta, not {duration!r}")
     if length < min_ms:
         raise ValueError(f"{name} must be at least {min_ms} ms, not {duration!r}")
     return length
