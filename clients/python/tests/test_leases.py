@@ -12,6 +12,7 @@ from unittest import mock
 
 import redis_ratelimit
 from redis_ratelimit import Rate, Reply, UnexpectedReply, Window, semaphore
+from redis_ratelimit._internal.extension import native
 
 from .fixtures import LIBRARIES, AsyncRecorder, Recorder, done, unexpected
 from .servers import until_soon
@@ -110,6 +111,20 @@ class Answering(unittest.TestCase):
         with mock.patch("threading.Thread.start", side_effect=RuntimeError("can't start new thread")):
             self.assertRaisesRegex(RuntimeError, "start new thread", local.take)
         self.assertTrue(local.take().allowed)
+
+    def test_an_error_that_takes_from_its_limit_when_it_is_dropped_does_not_stop_it(self) -> None:
+        class Taking(Exception):
+            def __del__(self) -> None:
+                dropped.append(leases.take(1))
+
+        dropped: list[Reply] = []
+        terms: Any = b"k", [b"9", b"60"], [], 9, 60_000, 60_000, 0
+        leases = native("this").Leases(*terms, wake=lambda: None, late_error=TimeoutError)
+        leases.want(1)
+        leases.fail(leases.next_round(), Taking("lost"), True)
+        leases.want(1)
+        leases.receive(leases.next_round(), [1, [0, 9, 8, -1, 60000, b"id", 1, 1]])
+        self.assertEqual([reply.allowed for reply in dropped], [True])
 
     def test_a_fallback_keeps_the_reserve_of_the_limit(self) -> None:
         other = mock.Mock(spec=["throttle", "window", "reserve"])
