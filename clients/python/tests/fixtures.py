@@ -169,6 +169,7 @@ class Recorder:
         self.released: list[str] = []
 
     def note(self, packed: list[bytes]) -> None:
+        """Records commands without the ids that the limiter makes."""
         file = io.BytesIO(b"".join(packed))
         sent = []
         while file.tell() < len(file.getvalue()):
@@ -181,7 +182,7 @@ class Recorder:
             self.replies[:0] = many if len(sent) > 1 else [1]
             return
         self.made |= {each for words in sent for each in re.findall(r" ID ([\w-]{16})(?= )", words)}
-        self.sent += sent
+        self.sent += [re.sub(r" ID [\w-]{16}(?= )", "", words) for words in sent]
 
     def answer(self) -> Any:
         reply = self.replies.pop(0)
@@ -236,11 +237,6 @@ def awaitable(function: Any) -> Any:
 
 
 class AsyncRecorder(Recorder):
-    def note(self, packed: list[bytes]) -> None:
-        """Records a command without the ids that a limiter for asyncio makes."""
-        super().note(packed)
-        self.sent = [re.sub(r" ID [\w-]{16}(?= )", "", words) for words in self.sent]
-
     def client(self, library: str = LIBRARIES[0]) -> Any:
         class Connection(self.connection_class()):  # type: ignore[misc]
             pass

@@ -352,16 +352,13 @@ class Calls(unittest.TestCase):
                 self.assertRaisesRegex(ValueError, "above 0 seconds, and at most", Limiter, now, deadline=deadline)
             self.assertRaisesRegex(TypeError, "timeout", Limiter, now, timeout=1)
 
-    def test_the_deadline_is_the_timeout_of_the_client_if_none_is_given(self) -> None:
+    def test_the_deadline_is_a_second_if_none_is_given(self) -> None:
         for library in LIBRARIES:
             for folder, limiter in ("", Limiter), (".asyncio", redis_ratelimit.asyncio.Limiter):
                 client = make(library, folder, socket_timeout=3)
-                self.assertEqual(limiter(client)._core.deadline, 3)
+                self.assertEqual(limiter(client)._core.deadline, 1)
                 for deadline in 0.5, "500ms", timedelta(seconds=0.5):
                     self.assertEqual(limiter(client, deadline=deadline)._core.deadline, 0.5)
-            major = int(import_module(library).__version__.split(".")[0])
-            default = 5 if library == "redis" and major >= 8 else None
-            self.assertEqual(Limiter(make(library))._core.deadline, default)
 
     def test_an_option_that_a_method_does_not_have_is_a_type_error(self) -> None:
         recorder = Recorder()
@@ -558,27 +555,10 @@ class Settling(unittest.TestCase):
 
     def test_a_reservation_has_another_id_each_time_it_is_entered(self) -> None:
         recorder = Recorder(RESERVED, 1, RESERVED, 1)
-        job = recorder.limiter(deadline=PATIENCE).acquire("k", Window(9, 60))
+        job = recorder.limiter().acquire("k", Window(9, 60))
         for count in 1, 2:
             with job:
                 self.assertEqual(len(recorder.made), count)
-
-    def test_a_synchronous_limiter_makes_ids_only_with_a_deadline(self) -> None:
-        own = [
-            Clause.acquire("a", Window(9, 60)),
-            Clause.acquire("b", Window(9, 60), id="job"),
-            Clause.window("c", "@d"),
-        ]
-        all_reserved = [0, 9, 8, -1, 9, 1, [RESERVED, RESERVED, ALLOWED]]
-        for settings, id in ({}, ""), ({"deadline": PATIENCE}, r" ID [\w-]{16}"):
-            recorder = Recorder(RESERVED, all_reserved)
-            limiter: Any = recorder.limiter(**settings)
-            limiter.reserve("k", Window(9, 60), block="1000ms")
-            limiter.all(own)
-            one, several = recorder.sent
-            self.assertRegex(one, f"^RL.ACQUIRE k 9 60 1 BLOCK 1000ms{id} MS$")
-            expected = f"^RL.ALL 3 a b c ACQUIRE 9 60 1{id} ACQUIRE 9 60 1 ID job WINDOW @d 1 MS$"
-            self.assertRegex(several, expected)
 
     def test_a_reservation_whose_reply_was_lost_is_released_unless_the_program_chose_its_id(self) -> None:
         def check(recorder: Recorder, call: str, *args: Any, **options: Any) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import socket
 import statistics
 import time
 import unittest
@@ -361,20 +360,6 @@ class Outages(WithLimiter):
                 limiter.run(local.close)
 
     @for_each_kind
-    def test_without_a_deadline_a_local_limit_is_closed_while_the_server_hangs(self, library: str, kind: Kind) -> None:
-        with Server() as server, mock.patch("redis_ratelimit._internal.core.DEFAULT_SECONDS", DEADLINE):
-            settings = {"socket_timeout": None, "deadline": None, "unreachable": "raise"}
-            with self.limiter(library, kind, server.port, **settings) as limiter:
-                local = limiter.limiter.local("w", Window(100, "1d"), lease="1h")
-                limiter.run(local.take)
-                server.stop()
-                begin = time.monotonic()
-                with self.assertRaisesRegex(Exception, "did not answer within|does not answer"):
-                    limiter.run(local.close)
-                self.assertLess(time.monotonic() - begin, 4 * DEADLINE + SLACK)
-                server.go_on()
-
-    @for_each_kind
     def test_restarted(self, library: str, kind: Kind) -> None:
         self.first_calls(library, kind, "restarted", lambda server: server.restart())
 
@@ -502,25 +487,6 @@ class Outages(WithLimiter):
             server.go_on()
 
     @for_each_kind
-    def test_without_a_deadline_connecting_takes_no_longer_than_the_client_allows(
-        self, library: str, kind: Kind
-    ) -> None:
-        # It accepts connections, and never replies.
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            port = silent.getsockname()[1]
-            for timeout in DEADLINE, None:
-                settings = {"socket_timeout": None, "socket_connect_timeout": timeout, "deadline": None}
-                with mock.patch("redis_ratelimit._internal.connecting.DEFAULT_SECONDS", DEADLINE):
-                    with self.limiter(library, kind, port, **settings) as limiter:
-                        self.assert_unreachable(limiter.one_by_one(1, "throttle", "k", RATE))
-        # This time does not end a call that waits.
-        with Server() as server:
-            settings |= {"socket_connect_timeout": DEADLINE}
-            with self.limiter(library, kind, server.port, **settings) as limiter:
-                limiter.call("reserve", "s", semaphore(1))
-                self.assertEqual(limiter.call("reserve", "s", semaphore(1), block="400ms").limited, 2)
-
-    @for_each_kind
     def test_unreachable_raises_or_denies(self, library: str, kind: Kind) -> None:
         with Server() as server:
             server.stop()
@@ -576,16 +542,6 @@ class WithSentinel(WithLimiter):
                 first.ask("REPLICAOF", "127.0.0.1", second.port)
                 self.assertTrue(limiter.call("throttle", "k", RATE).reachable)
                 self.assertEqual(second.ask("EXISTS", "k"), 1)
-
-    @for_each_kind
-    def test_a_call_without_a_time_limit_waits_for_no_sentinel_that_hangs(self, library: str, kind: Kind) -> None:
-        with Server() as master, Sentinel(master) as hangs, Sentinel(master) as sentinel:
-            hangs.stop()
-            client = sentinel_of(library, kind, [hangs.port, sentinel.port], socket_timeout=None)
-            with self.given(kind, client, deadline=None) as limiter:
-                with mock.patch("redis_ratelimit._internal.connecting.DEFAULT_SECONDS", DEADLINE):
-                    self.assert_kinds(limiter.one_by_one(1, "throttle", "k", RATE), {"decided": 1})
-                hangs.go_on()
 
     def test_sentinels_that_do_not_answer_are_asked_every_half_second(self) -> None:
         asked: list[str] = []
@@ -669,19 +625,6 @@ class InACluster(WithLimiter):
                 while limiter.one_by_one(1, "throttle", "b", RATE).kinds != {"decided": 1}:
                     self.assertLess(time.monotonic() - begin, 4 * ClusterServers.PAUSE_SECONDS + SLACK)
                     time.sleep(0.01)
-
-    @for_each_kind
-    def test_a_call_without_a_time_limit_waits_for_no_node_that_hangs(self, library: str, kind: Kind) -> None:
-        with Cluster() as cluster:
-            client = cluster_client(library, kind, cluster, socket_timeout=None)
-            with self.given(kind, client, deadline=None) as limiter:
-                until_decided(limiter, 1, "a")
-                # The node that answered last is the first to be asked for the table of slots.
-                cluster.nodes[2].stop()
-                limiter.limiter._core.servers.record_failure()
-                with mock.patch("redis_ratelimit._internal.connecting.DEFAULT_SECONDS", DEADLINE):
-                    self.assert_kinds(limiter.one_by_one(1, "throttle", "b", RATE), {"decided": 1})
-                cluster.nodes[2].go_on()
 
     @for_each_kind
     def test_a_slot_that_moved_is_followed_and_no_call_is_lost(self, library: str, kind: Kind) -> None:

@@ -351,11 +351,9 @@ class InACluster(unittest.TestCase):
     run_id = f"{os.getpid()}:{time.time_ns()}"
 
     def test_the_settings_are_those_of_a_client_of_one_server(self) -> None:
-        """The deadline, and the number of connections to a node."""
+        """The number of connections to a node."""
         cases: list[tuple[dict[str, Any], int]] = [
             ({}, 50),
-            ({"socket_timeout": 0.7}, 50),
-            ({"socket_timeout": None}, 50),
             ({"max_connections": 7}, 7),
             ({"max_connections": 99}, 50),
         ]
@@ -364,7 +362,6 @@ class InACluster(unittest.TestCase):
             with self.subTest(library=library, folder=folder, settings=settings):
                 cluster = make(library, folder, cluster=True, host="127.0.0.1", port=CLUSTER_PORT, **settings)
                 cores: list[Any] = [limiter(client)._core for client in (make(library, folder, **settings), cluster)]
-                self.assertEqual(cores[0].deadline, cores[1].deadline)
                 servers = [*cores[0].servers.known_servers(), cores[1].servers._server("127.0.0.1", CLUSTER_PORT)]
                 self.assertEqual([server.pool._places for server in servers], [places, places])
 

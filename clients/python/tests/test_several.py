@@ -418,7 +418,7 @@ class OnAServer(unittest.TestCase):
     def test_a_renewal_that_hangs_does_not_stop_the_renewals(self) -> None:
         async def check(folder: str) -> None:
             module = import_module(f"redis_ratelimit{folder}")
-            limiter = module.Limiter(make(LIBRARIES[0], folder, port=proxy.port, socket_timeout=None))
+            limiter = module.Limiter(make(LIBRARIES[0], folder, port=proxy.port), deadline=60)
             names = [f"{folder}:{at}" for at in range(2)]
             one, other = (limiter.acquire([Clause.acquire(name, TOKENS, lease="3s")]) for name in names)
             async with entered(one), entered(other):

@@ -241,14 +241,14 @@ class Limiter(AsyncMethods[Reservation]):
         client: A client of redis-py or valkey-py, for a server, a Sentinel service or a cluster.
         unreachable: The outcome of calls while Redis does not answer. "raise" raises the error, "allow" allows and "deny"
             denies all calls, and another limiter decides in place of this one.
-        deadline: The longest that a call takes, plus its block=: seconds, a text such as "250ms", or a timedelta. By default
-            the socket_timeout of `client`. If another limiter decides then, its time is added.
+        deadline: The longest that a call takes, plus its block=: seconds, a text such as "250ms", or a timedelta. If
+            another limiter decides then, its time is added.
     """
 
     _core: _LoopCore
     _reservation_class = Reservation
 
-    def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: Deadline | None = None) -> None:
+    def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: Deadline = 1.0) -> None:
         self._core = _LoopCore(AsyncioIO(), client, asynchronous=True, unreachable=unreachable, deadline=deadline)
 
     def local(self, key: Key, window: WindowLike, *, lease: Duration = "100ms", leave: int = 0) -> Local:

@@ -150,7 +150,7 @@ class _Storage:
         *,
         key_prefix: str = "ratelimit",
         unreachable: Unreachable = "raise",
-        deadline: Deadline | None = None,
+        deadline: Deadline = 1.0,
         **options: Any,
     ) -> None:
         super().__init__(uri, wrap_exceptions=wrap_exceptions)  # type: ignore[call-arg]

@@ -49,7 +49,7 @@ class Connector(Generic[IOType]):
     #: The servers that calls are sent to. Each event loop and each forked child has its own.
     servers: Servers
     #: The longest that a call takes, in seconds.
-    deadline: float | None
+    deadline: float
     #: The encoding of the client.
     encoding: Encoding
 
@@ -76,7 +76,7 @@ class Connector(Generic[IOType]):
         """Returns a connection to a server whose breaker is closed. The caller gives it back to the lender."""
         if server.breaker.is_open:
             await self._probe(server, attempt)
-        if attempt.until < FOREVER or self.deadline is None:
+        if attempt.until < FOREVER:
             return await self._borrow_from(server, lender, attempt)
         # A call with BLOCK 0 may wait forever for its grant, but not for a connection.
         until = monotonic() + self.deadline
@@ -252,8 +252,8 @@ class Connector(Generic[IOType]):
 
     async def ask_once(self, make: Callable[..., Any], words: tuple[Word, ...], until: float) -> Any:
         """Sends one command on a connection of its own. Returns the reply. This takes no longer than the limiter's deadline,
-        even for a call without a time limit."""
-        until = min(until, monotonic() + (DEFAULT_SECONDS if self.deadline is None else self.deadline))
+        even for a call that waits without limit."""
+        until = min(until, monotonic() + self.deadline)
 
         command = pack(words, self.encoding)
 

@@ -155,7 +155,7 @@ class Core(Connector[IOType]):
     clock: Callable[[], float] | None = None
 
     def __init__(
-        self, io: IOType, client: Any, *, asynchronous: bool, unreachable: Unreachable, deadline: Deadline | None
+        self, io: IOType, client: Any, *, asynchronous: bool, unreachable: Unreachable, deadline: Deadline
     ) -> None:
         self.library = find_library(client, asynchronous=asynchronous)
         self.io = io
@@ -167,21 +167,11 @@ class Core(Connector[IOType]):
             self._memory = unreachable._core
         _check_unreachable(unreachable, asynchronous)
         self.unreachable: Unreachable = unreachable
-        self.deadline = self._socket_timeout(client) if deadline is None else _deadline_seconds(deadline)
-        #: True if a call may be given up, at the deadline or because its task is cancelled. What the server reserves for it
-        #: then needs an id that the client knows.
-        self._makes_ids = asynchronous or self.deadline is not None
+        self.deadline = _deadline_seconds(deadline)
         settings = find_pool(self.library, client).connection_kwargs
         self.encoding = settings.get("encoding", "utf-8"), settings.get("encoding_errors", "strict")
         self._client = client
         self.servers = make_servers(self, client)
-
-    def _socket_timeout(self, client: Any) -> float | None:
-        """Returns the socket_timeout of the client's connections: its setting, or else the library's default."""
-        pool = find_pool(self.library, client)
-        if "socket_timeout" in pool.connection_kwargs:
-            return cast("float | None", pool.connection_kwargs["socket_timeout"])
-        return cast("float | None", pool.connection_class(**pool.connection_kwargs).socket_timeout)
 
     def server_of(self, key: Key) -> object:
         """Returns the server that has a key, as far as that is known without asking; otherwise this core."""
@@ -213,9 +203,8 @@ class Core(Connector[IOType]):
             if in_memory:
                 others = [id for id in ids if id not in in_memory]
                 return await self._settle_in_memory(memory, call, name, in_memory, others)
-        own: Sequence[Reserved] = ()
-        if self._makes_ids:
-            call, own = several.with_own_ids(call)
+        # The call may be given up. What the server reserves for it then needs an id that the client knows.
+        call, own = several.with_own_ids(call)
         attempt = self._new_attempt(call)
         try:
             return await self.io.bounded(self._send_call(call, attempt), attempt.until)
@@ -272,10 +261,10 @@ class Core(Connector[IOType]):
 
     def _new_attempt(self, call: Call[Any]) -> Attempt:
         began = monotonic()
-        bounds = [each for each in (self.deadline, call.at_most_seconds) if each is not None]
-        if not bounds or call.block_ms == 0:
+        if call.block_ms == 0:
             return Attempt(began, FOREVER)
-        return Attempt(began, began + min(bounds) + (call.block_ms or 0) / 1000)
+        seconds = self.deadline if call.at_most_seconds is None else min(self.deadline, call.at_most_seconds)
+        return Attempt(began, began + seconds + (call.block_ms or 0) / 1000)
 
     async def _settle_in_memory(
         self, memory: MemoryFallbackCore, call: Call[T], name: str, in_memory: list[Id], others: list[Id]
@@ -301,8 +290,7 @@ class Core(Connector[IOType]):
         Returns their replies, which may be errors, or why there are none.
         """
         self.enter_loop()
-        bound = DEFAULT_SECONDS if self.deadline is None else None
-        call: Call[Any] = Call(commands[0], list, key, at_most_seconds=bound, further_commands=tuple(commands[1:]))
+        call: Call[Any] = Call(commands[0], list, key, further_commands=tuple(commands[1:]))
         attempt = self._new_attempt(call)
         try:
             replies = await self.io.bounded(self._send_commands(call, attempt), attempt.until)

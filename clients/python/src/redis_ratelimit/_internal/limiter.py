@@ -228,13 +228,13 @@ class Limiter(LimiterBase[Reservation]):
         client: A client of redis-py or valkey-py, for a server, a Sentinel service or a cluster.
         unreachable: The outcome of calls while Redis does not answer. "raise" raises the error, "allow" allows and "deny"
             denies all calls, and another limiter decides in place of this one.
-        deadline: The longest that a call takes, plus its block=: seconds, a text such as "250ms", or a timedelta. By default
-            the socket_timeout of `client`. If another limiter decides then, its time is added.
+        deadline: The longest that a call takes, plus its block=: seconds, a text such as "250ms", or a timedelta. If
+            another limiter decides then, its time is added.
     """
 
     _reservation_class = Reservation
 
-    def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: Deadline | None = None) -> None:
+    def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: Deadline = 1.0) -> None:
         self._core = Core(ThreadIO(), client, asynchronous=False, unreachable=unreachable, deadline=deadline)
         remember(self)
 
