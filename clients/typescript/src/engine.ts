@@ -58,78 +58,50 @@ function revive(value: unknown): unknown {
   return value;
 }
 
-/** An instance of the engine: a server in memory. Times are Unix microseconds. */
-export class Engine {
-  readonly #exports: Exports;
-  /** A view of the engine's memory, like #numbers. When the memory grows, the view has no length any more. */
+/** An instance of the WebAssembly module, and its memory. */
+export class Instance<T> {
+  readonly exports: Exports & T;
+  /** A view of the memory, like #numbers. When the memory grows, the view has no length any more. */
   #bytes: Uint8Array;
   #numbers: Float64Array;
   /** The offset of the input in the memory, and its length. */
   #input = 0;
   #inputLength = 0;
 
-  constructor(module: WebAssembly.Module, share: number) {
-    this.#exports = new WebAssembly.Instance(module, {}).exports as unknown as Exports;
-    if (!this.#exports.start(seed(), share)) {
-      throw new RangeError(`share must be above 0 (from 1/10000) and at most 1, not ${share}`);
-    }
-    this.#bytes = new Uint8Array(this.#exports.memory.buffer);
-    this.#numbers = new Float64Array(this.#exports.memory.buffer);
+  constructor(module: WebAssembly.Module) {
+    this.exports = new WebAssembly.Instance(module, {}).exports as unknown as Exports & T;
+    this.#bytes = new Uint8Array(this.exports.memory.buffer);
+    this.#numbers = new Float64Array(this.exports.memory.buffer);
   }
 
-  /**
-   * Executes a command. Returns its reply as client libraries do, an error reply as a ReplyError, or a Ticket if it waits.
-   */
-  call(words: readonly Word[], nowUs: number): unknown {
-    const exports = this.#exports;
-    const length = exports.call(this.#write(words), nowUs);
-    if (length === JSON_REPLY) return revive(this.#json());
+  /** The memory as numbers. */
+  get numbers(): Float64Array {
     this.#refreshViews();
-    const begin = exports.numbers() / 8;
-    const numbers = this.#numbers;
-    if (length < 0) return new Ticket(numbers[begin] as number);
-    const reply = new Array<number>(length);
-    for (let index = 0; index < length; index += 1) reply[index] = numbers[begin + index] as number;
-    return reply;
-  }
-
-  /** Returns the tickets of the calls whose wait is over, with their replies. */
-  takeEnded(nowUs: number): [number, unknown][] {
-    if (this.#exports.take_ended(nowUs) === 0) return [];
-    return revive(this.#json()) as [number, unknown][];
-  }
-
-  /** Returns when to call takeEnded next; below 0 while no call waits. */
-  nextUs(): number {
-    return this.#exports.next_us();
-  }
-
-  /** Ends the wait of a call that was cancelled. */
-  withdraw(ticket: number, nowUs: number): void {
-    this.#exports.withdraw(ticket, nowUs);
+    return this.#numbers;
   }
 
   #refreshViews(): void {
     if (this.#bytes.length > 0) return;
-    const { buffer } = this.#exports.memory;
+    const { buffer } = this.exports.memory;
     this.#bytes = new Uint8Array(buffer);
     this.#numbers = new Float64Array(buffer);
   }
 
-  #json(): unknown {
+  /** Reads the output, which is JSON. */
+  json(): unknown {
     this.#refreshViews();
-    const begin = this.#exports.output();
-    return JSON.parse(decoder.decode(this.#bytes.subarray(begin, begin + this.#exports.output_len())));
+    const begin = this.exports.output();
+    return JSON.parse(decoder.decode(this.#bytes.subarray(begin, begin + this.exports.output_len())));
   }
 
   /** Writes words to the input, each with its length in front. Returns the number of bytes. */
-  #write(words: readonly Word[]): number {
+  write(words: readonly Word[]): number {
     let maxLength = 0;
     // A UTF-16 code unit becomes at most three bytes.
     for (const word of words) maxLength += 4 + (typeof word === "string" ? 3 * word.length : word.byteLength);
     if (maxLength > this.#inputLength) {
       this.#inputLength = Math.max(maxLength, 1024);
-      this.#input = this.#exports.input(this.#inputLength);
+      this.#input = this.exports.input(this.#inputLength);
     }
     this.#refreshViews();
     const bytes = this.#bytes;
@@ -159,5 +131,49 @@ export class Engine {
       end += length;
     }
     return end - this.#input;
+  }
+}
+
+/** A server in memory. Times are Unix microseconds. */
+export class Engine {
+  readonly #instance: Instance<object>;
+
+  constructor(module: WebAssembly.Module, share: number) {
+    this.#instance = new Instance(module);
+    if (!this.#instance.exports.start(seed(), share)) {
+      throw new RangeError(`share must be above 0 (from 1/10000) and at most 1, not ${share}`);
+    }
+  }
+
+  /**
+   * Executes a command. Returns its reply as client libraries do, an error reply as a ReplyError, or a Ticket if it waits.
+   */
+  call(words: readonly Word[], nowUs: number): unknown {
+    const instance = this.#instance;
+    const { exports } = instance;
+    const length = exports.call(instance.write(words), nowUs);
+    if (length === JSON_REPLY) return revive(instance.json());
+    const begin = exports.numbers() / 8;
+    const { numbers } = instance;
+    if (length < 0) return new Ticket(numbers[begin] as number);
+    const reply = new Array<number>(length);
+    for (let index = 0; index < length; index += 1) reply[index] = numbers[begin + index] as number;
+    return reply;
+  }
+
+  /** Returns the tickets of the calls whose wait is over, with their replies. */
+  takeEnded(nowUs: number): [number, unknown][] {
+    if (this.#instance.exports.take_ended(nowUs) === 0) return [];
+    return revive(this.#instance.json()) as [number, unknown][];
+  }
+
+  /** Returns when to call takeEnded next; below 0 while no call waits. */
+  nextUs(): number {
+    return this.#instance.exports.next_us();
+  }
+
+  /** Ends the wait of a call that was cancelled. */
+  withdraw(ticket: number, nowUs: number): void {
+    this.#instance.exports.withdraw(ticket, nowUs);
   }
 }

@@ -3,15 +3,21 @@
 import { quote } from "./check.js";
 import type { Call, Key } from "./command.js";
 import { Closed, DeadlinePassed, isErrorReply, isNotServing, throwIfAborted } from "./errors.js";
-import { Leases, type Clock, type LocalOptions, type Round } from "./leases.js";
-import type { Policy, Window } from "./limits.js";
+import {
+  checkTerms,
+  leaseInstance,
+  Leases,
+  readLeaseReply,
+  type Clock,
+  type LocalOptions,
+  type Terms,
+} from "./leases.js";
+import type { Policy, Window, Word } from "./limits.js";
 import { checkCallOptions, type CallOptions } from "./options.js";
 import type { Reply } from "./replies.js";
 import type { Attempt } from "./transport.js";
 
-/** The number of times that close() tries to settle. */
-const CLOSE_TRIES = 3;
-/** The longest that each of these tries takes without a deadline. */
+/** The longest that each of the tries of close() takes without a deadline. */
 const CLOSE_TRY_MS = 5000;
 
 /** The limiter that a Local belongs to. */
@@ -52,6 +58,8 @@ export const SYSTEM_TIMER: Timer = {
 /** A call of take() that waits for the server. */
 interface Waiter {
   quantity: number;
+  /** The number of rounds after which it can be answered. */
+  awaited: number;
   resolve: (reply: Reply | Promise<Reply>) => void;
   reject: (error: unknown) => void;
 }
@@ -60,7 +68,10 @@ interface Waiter {
 export class Local {
   readonly #owner: Owner;
   readonly #timer: Timer;
-  readonly #leases: Leases;
+  readonly #terms: Terms;
+  /** Undefined until the engine is loaded. */
+  #leases: Leases | undefined;
+  #loading: Promise<Leases> | undefined;
   /** First come, first served. */
   #waiters: Waiter[] = [];
   /** True while rounds are sent. */
@@ -82,7 +93,25 @@ export class Local {
   ) {
     this.#owner = owner;
     this.#timer = timer;
-    this.#leases = new Leases(key, window, options, timer, () => this.#wake());
+    this.#terms = checkTerms(key, window, options);
+    const instance = leaseInstance();
+    if (!(instance instanceof Promise)) this.#start(instance);
+  }
+
+  #start(instance: Awaited<ReturnType<typeof leaseInstance>>): Leases {
+    return (this.#leases ??= new Leases(instance, this.#terms, this.#timer, () => this.#wake()));
+  }
+
+  /** Loads the engine, where its file cannot be read at once. */
+  #load(): Promise<Leases> {
+    this.#loading ??= Promise.resolve(leaseInstance()).then(
+      (instance) => this.#start(instance),
+      (error: unknown) => {
+        this.#loading = undefined;
+        throw error;
+      },
+    );
+    return this.#loading;
   }
 
   /**
@@ -92,9 +121,15 @@ export class Local {
    */
   tryTake(quantity = 1): Reply | undefined {
     this.#check(quantity);
-    const reply = this.#leases.take(quantity);
+    const leases = this.#leases;
+    if (leases === undefined) {
+      // take() rejects with the error.
+      this.#load().catch(() => {});
+      return undefined;
+    }
+    const reply = leases.take(quantity);
     // It counts as demand when it is decided: until then the caller may try any number of times.
-    if (reply === undefined) this.#leases.want(quantity, true);
+    if (reply === undefined) leases.want(quantity, true);
     return reply;
   }
 
@@ -106,11 +141,17 @@ export class Local {
     const signal = checkCallOptions("take", options);
     this.#check(quantity);
     throwIfAborted(signal);
-    const reply = this.#leases.take(quantity);
+    let leases = this.#leases;
+    if (leases === undefined) {
+      leases = await this.#load();
+      this.#check(quantity);
+      throwIfAborted(signal);
+    }
+    const reply = leases.take(quantity);
     if (reply !== undefined) return reply;
-    this.#leases.want(quantity);
+    const awaited = leases.want(quantity);
     return new Promise((resolve, reject) => {
-      const waiter: Waiter = { quantity, resolve, reject };
+      const waiter: Waiter = { quantity, awaited, resolve, reject };
       this.#waiters.push(waiter);
       if (signal !== undefined) this.#leaveOn(signal, waiter);
     });
@@ -144,15 +185,13 @@ export class Local {
   async #close(): Promise<void> {
     const leases = this.#leases;
     while (this.#waiters.length > 0) await this.#lastRound();
-    leases.close();
-    const last = leases.failures + CLOSE_TRIES;
-    while (!leases.isSettled && leases.failures < last && !this.#isStopped) await this.#lastRound();
+    leases?.close();
+    while (leases?.isSettled === false && !this.#isStopped) await this.#lastRound();
     if (this.#isStopped) return;
+    const error = leases?.unsettled();
     this.#stop();
     this.#owner.recordClose(this);
-    const { error, refused } = leases;
-    if (refused !== undefined) throw refused;
-    if (!leases.isSettled && error !== undefined && !this.#owner.isForgiven(error)) throw error;
+    if (error !== undefined && !this.#owner.isForgiven(error)) throw error;
   }
 
   /** Waits for the end of a round, for CLOSE_TRY_MS at most if nothing else bounds it. */
@@ -174,6 +213,7 @@ export class Local {
     this.#isStopped = true;
     this.#cancelTimer?.();
     this.#endRound();
+    if (!this.#isBusy) this.#leases?.free();
   }
 
   #check(quantity: number): void {
@@ -193,56 +233,59 @@ export class Local {
 
   /** Sends rounds until there is nothing more to send, and sets the timer for the next one. */
   async #sendRounds(): Promise<void> {
+    const leases = this.#leases as Leases;
     this.#cancelTimer?.();
-    let round: Round | undefined;
+    let commands: Word[][] | undefined;
     do {
-      round = this.#isStopped ? undefined : this.#leases.nextRound();
-      if (round !== undefined) await this.#sendRound(round);
-      this.#isBusy = round !== undefined;
-      this.#serve();
+      commands = this.#isStopped ? undefined : leases.nextRound();
+      if (commands !== undefined) await this.#sendRound(leases, commands);
+      this.#isBusy = commands !== undefined;
+      this.#serve(leases);
       this.#endRound();
-    } while (round !== undefined);
-    const at = this.#leases.nextAt();
-    if (at === undefined || this.#isBusy || this.#isStopped) return;
+    } while (commands !== undefined);
+    if (this.#isStopped) return leases.free();
+    const at = leases.nextAt();
+    if (at === undefined || this.#isBusy) return;
     const ms = Math.max(1, Math.ceil(at - this.#timer.monotonic()));
     this.#cancelTimer = this.#timer.after(ms, () => this.#wake(), this.#closing !== undefined);
   }
 
-  /** Sends the commands of a round together, and hands the replies to the leases. */
-  async #sendRound(round: Round): Promise<void> {
-    const leases = this.#leases;
+  /** Sends commands together, and hands the replies to the leases. */
+  async #sendRound(leases: Leases, commands: readonly Word[][]): Promise<void> {
     const { signal } = (this.#giveUp = new AbortController());
-    const read = (reply: unknown) => reply;
     let failure: { error: unknown } | undefined;
     let isSent = false;
     const replies = await Promise.all(
-      round.commands.map(async (words) => {
+      commands.map(async (words) => {
         const attempt: Attempt = { over: false };
+        const read = (reply: unknown) => readLeaseReply(words, reply);
         try {
-          return await this.#owner.ask({ key: leases.key, words, readonly: false, read, signal }, attempt);
+          return await this.#owner.ask({ key: this.#terms.key, words, readonly: false, read, signal }, attempt);
         } catch (error) {
           if (!isErrorReply(error) || isNotServing(error)) failure = { error };
-          return error;
+          return error as Error;
         } finally {
           isSent ||= attempt.isSent === true;
         }
       }),
     );
-    if (failure === undefined) leases.receive(round, replies);
-    else leases.fail(round, failure.error, isSent);
+    if (failure === undefined) leases.receive(replies);
+    else leases.fail(failure.error, isSent);
   }
 
   /** Answers the calls that wait, in their order. Asks the server again for the first one that cannot be answered yet. */
-  #serve(): void {
-    const leases = this.#leases;
+  #serve(leases: Leases): void {
     for (let first = this.#waiters[0]; first !== undefined; first = this.#waiters[0]) {
       try {
         const reply = leases.take(first.quantity, true);
+        const error = leases.errorSince(first.awaited);
         if (reply !== undefined) first.resolve(reply);
-        else if (leases.error !== undefined) {
-          first.resolve(this.#owner.answerWithoutServer(first.quantity, leases.error));
-        } else if (this.#isStopped) throw new Closed("the local limit was closed");
-        else return leases.want(first.quantity, true);
+        else if (error !== undefined) first.resolve(this.#owner.answerWithoutServer(first.quantity, error));
+        else if (this.#isStopped) throw new Closed("the local limit was closed");
+        else {
+          if (leases.rounds >= first.awaited) first.awaited = leases.want(first.quantity, true);
+          return;
+        }
       } catch (error) {
         first.reject(error);
       }

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import type { TestContext } from "node:test";
 
 import { clause, type Clause, type Limit, type Limiter } from "../src/index.js";
-import type { LocalOptions, Reply, ReplyWithOptions } from "../src/index.js";
+import type { Reply, ReplyWithOptions } from "../src/index.js";
 
 /** A client of node-redis that records commands and returns its replies in turn. A reply that is an Error is thrown. */
 export class Recorder {
@@ -119,16 +119,10 @@ export const ADDRESSES: {
 /** The numbers that all clients share, with their units. */
 export const NUMBERS: {
   breaker: { failures: number; pause_ms: number; probe_ms: number };
-  lease: Record<"least_ms" | "margin" | "least_margin_ms" | "denial_ms" | "retry_ms" | "lost_ms" | "most_late", number>;
+  lease: { least_ms: number };
   renewal: { per_lease: number; default_lease_ms: number; least_ms: number };
-  ahead: { round_trips: number; least_ms: number; most_of_lease: number };
   held: { limit: LimitCase; lease_ms: number; held_ms: number }[];
-  batches: { expected: number; needed: number; limit: number | null; reservations: number; batch: number }[];
 } = load("numbers.json");
-
-/** Events of leases, and the commands that they send then. */
-export const LEASES: { name: string; limit: LimitCase; options: LocalOptions; steps: Record<string, unknown>[] }[] =
-  load("leases.json");
 
 const camel = (name: string) => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
 

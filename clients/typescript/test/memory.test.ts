@@ -297,9 +297,12 @@ test("it runs as CommonJS, and as modules that are not read from files", () => {
   const late = `process.getBuiltinModule = undefined;
     const { MemoryLimiter } = await import(${JSON.stringify(esm)});
     const limiter = new MemoryLimiter();
-    console.log((await limiter.window("k", { limit: 1, period: 60 })).allowed, (await limiter.window("k", { limit: 1, period: 60 })).allowed);`;
+    console.log((await limiter.window("k", { limit: 1, period: 60 })).allowed, (await limiter.window("k", { limit: 1, period: 60 })).allowed);
+    const local = limiter.local("l", { limit: 1, period: 60 });
+    console.log(local.tryTake(), (await local.take()).allowed, (await local.take()).allowed);
+    await local.close();`;
   const shown = execFileSync(process.execPath, ["--input-type=module", "-e", late], { encoding: "utf8" });
-  assert.equal(shown.trim(), "true false");
+  assert.equal(shown, "true false\nundefined true false\n");
 });
 
 /** A stand-in for vitest, which docs/testing.md uses. */
@@ -322,19 +325,21 @@ test("the tests of an application pass", (context) => {
   assert.match(execFileSync(process.execPath, [file], { encoding: "utf8" }), /^passed a user is greeted/);
 });
 
-test("without engine.wasm everything but MemoryLimiter works", () => {
+test("without engine.wasm everything but MemoryLimiter and local works", () => {
   const folder = mkdtempSync(join(tmpdir(), "no-engine-"));
   try {
     cpSync(new URL("../src", import.meta.url), join(folder, "src"), { recursive: true });
     writeFileSync(join(folder, "package.json"), JSON.stringify({ type: "module" }));
     const program = `
-      import { MemoryLimiter, Rate } from "./src/index.js";
+      import { Limiter, MemoryLimiter, Rate, Window } from "./src/index.js";
       Rate.per("30/min");
-      try { await new MemoryLimiter().throttle("k", Rate.per("1/s")); } catch (error) { console.log(error.message); }`;
+      const limiter = new Limiter({ sendCommand() {}, duplicate() {} });
+      try { await new MemoryLimiter().throttle("k", Rate.per("1/s")); } catch (error) { console.log(error.message); }
+      try { await limiter.local("k", Window.per("1/s")).take(); } catch (error) { console.log(error.message); }`;
     const output = execFileSync(process.execPath, ["--input-type=module", "--eval", program], { cwd: folder });
     assert.match(
       output.toString(),
-      /^file:.*engine\.wasm is missing: this package was built without the engine of MemoryLimiter, which needs Rust\n$/,
+      /^(file:.*engine\.wasm is missing: this package was built without its engine, which needs Rust\n){2}$/,
     );
   } finally {
     rmSync(folder, { recursive: true });

@@ -4,8 +4,7 @@ import assert from "node:assert/strict";
 import { describe as suite, test } from "node:test";
 
 import { FAILURES, PAUSE_MS, PROBE_MS } from "../src/breaker.js";
-import * as leases from "../src/leases.js";
-import { SYSTEM_TIMER } from "../src/local.js";
+import { countedMs, MIN_LEASE_MS } from "../src/leases.js";
 import * as reservation from "../src/reservation.js";
 import type { Window } from "../src/index.js";
 import { limit as limitOf, NUMBERS } from "./fixtures.js";
@@ -15,23 +14,8 @@ suite("the numbers that all clients share", () => {
     assert.deepEqual({ failures: FAILURES, pause_ms: PAUSE_MS, probe_ms: PROBE_MS }, NUMBERS.breaker);
   });
 
-  test("leases have them", () => {
-    const lease = {
-      least_ms: leases.MIN_LEASE_MS,
-      margin: leases.MARGIN,
-      least_margin_ms: leases.MIN_MARGIN_MS,
-      denial_ms: leases.DENIAL_MS,
-      retry_ms: leases.RETRY_MS,
-      lost_ms: leases.LOST_MS,
-      most_late: leases.MAX_LATE,
-    };
-    assert.deepEqual(lease, NUMBERS.lease);
-    const ahead = {
-      round_trips: leases.AHEAD_ROUND_TRIPS,
-      least_ms: leases.AHEAD_MS,
-      most_of_lease: leases.MAX_AHEAD,
-    };
-    assert.deepEqual(ahead, NUMBERS.ahead);
+  test("the shortest lease is that of leases", () => {
+    assert.equal(MIN_LEASE_MS, NUMBERS.lease.least_ms);
   });
 
   test("renewals have them", () => {
@@ -45,15 +29,7 @@ suite("the numbers that all clients share", () => {
 
   test("a reservation is held for this long", () => {
     for (const { limit, lease_ms: lease, held_ms: expected } of NUMBERS.held) {
-      const { heldMs } = new leases.Leases("k", limitOf(limit) as Window, { lease }, SYSTEM_TIMER, () => {});
-      assert.equal(heldMs, expected, JSON.stringify(limit));
-    }
-  });
-
-  test("batches are of the same size", () => {
-    for (const { expected, needed, limit, reservations, batch } of NUMBERS.batches) {
-      const about = JSON.stringify({ expected, needed, limit, reservations });
-      assert.equal(leases.batchSize(expected, needed, limit ?? undefined, reservations), batch, about);
+      assert.equal(lease + countedMs(limitOf(limit) as Window), expected, JSON.stringify(limit));
     }
   });
 });

@@ -7,5 +7,5 @@ exports.FILE = join(__dirname, "..", "engine.wasm");
 
 exports.engineBytes = () => {
   if (existsSync(exports.FILE)) return readFileSync(exports.FILE);
-  throw new Error(`${exports.FILE} is missing: this package was built without the engine of MemoryLimiter, which needs Rust`);
+  throw new Error(`${exports.FILE} is missing: this package was built without its engine, which needs Rust`);
 };

@@ -4,7 +4,7 @@ export const FILE = new URL("../engine.wasm", import.meta.url);
 
 function read({ existsSync, readFileSync }) {
   if (existsSync(FILE)) return readFileSync(FILE);
-  throw new Error(`${FILE} is missing: this package was built without the engine of MemoryLimiter, which needs Rust`);
+  throw new Error(`${FILE} is missing: this package was built without its engine, which needs Rust`);
 }
 
 export function engineBytes() {

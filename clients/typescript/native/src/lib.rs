@@ -1,11 +1,13 @@
-//! The server in memory as a WebAssembly module without imports: the time and random numbers are arguments. An instance of
-//! the module is one server.
+//! The server in memory, and the leases of local limits, as a WebAssembly module without imports: the time and random numbers
+//! are arguments. An instance of the module is one server, or any number of leases.
 //!
 //! The words of a command are written to [`input`]: for each word its length, as four little-endian bytes, and its bytes.
 //! [`call`] returns the length of a reply that is an array of integers, which are 64-bit floats at [`numbers`]. Any other
 //! reply is JSON at [`output`], and [`call`] returns -1. If the call waits, it returns -2, and its ticket is at [`numbers`].
 // The only unsafe code is the attribute that gives exports their names.
 #![deny(unsafe_op_in_unsafe_fn)]
+
+mod leases;
 
 use std::cell::RefCell;
 use std::fmt::Write;
