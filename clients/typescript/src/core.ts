@@ -8,6 +8,7 @@ import {
   Busy,
   codeOf,
   DeadlinePassed,
+  Duplicate,
   isErrorReply,
   isServerFull,
   isUnreachable,
@@ -220,11 +221,12 @@ export class Core {
     return { value: call.unreached(unreachable === "allow"), fallback: undefined };
   }
 
-  /** Returns the error to throw: a clearer one if the server is full, or does not know a command or a policy. */
+  /** Returns the error to throw: a clearer one for a full server, an id in use, and an unknown command or policy. */
   #clearerError(call: Pick<Call<unknown>, "words" | "policies">, error: unknown): unknown {
     if (isServerFull(error) && !(error instanceof Busy)) return new Busy(error.message, { cause: error });
     if (!isErrorReply(error)) return error;
     const { message } = error;
+    if (codeOf(error) === "DUPLICATE") return new Duplicate(message, { cause: error });
     // Its code is ERR, as that of many other errors.
     if (/unknown command/i.test(message) && String(call.words[0]).startsWith("RL.")) {
       const reason = `${this.#transport.name} has no redis-ratelimit, or one that does not know ${String(call.words[0])}`;

@@ -40,6 +40,12 @@ export class MissingModule extends Error {}
 /** Thrown if the server has no policy with the name in a call. */
 export class UnknownPolicy extends Error {}
 
+/**
+ * Thrown if the id of a reservation is already held or waiting, as after a retry of a call that has reserved. It is an error
+ * reply: {@link codeOf} returns DUPLICATE, and `cause` is the client library's error.
+ */
+export class Duplicate extends Error {}
+
 /** Thrown if a reply is not one of redis-ratelimit, such as that of a proxy. The call may have been counted. */
 export class UnexpectedReply extends Error {}
 
@@ -51,6 +57,7 @@ const ERRORS = {
   Closed,
   DeadlinePassed,
   Denied,
+  Duplicate,
   Lapsed,
   MissingModule,
   UnexpectedReply,
@@ -115,7 +122,7 @@ const isReplyClass = (name: string): boolean => name === "ErrorReply" || name ==
 
 /** Returns whether an error is a reply of the server. */
 export function isErrorReply(error: unknown): error is Error {
-  return error instanceof Error && classNames(error).some(isReplyClass);
+  return error instanceof Error && (error instanceof Duplicate || classNames(error).some(isReplyClass));
 }
 
 /** Returns the code of an error reply, which is its first word, such as "WRONGTYPE"; undefined for other errors. */

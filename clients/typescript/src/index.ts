@@ -28,6 +28,7 @@ export {
   codeOf,
   DeadlinePassed,
   Denied,
+  Duplicate,
   isUnreachable,
   Lapsed,
   MissingModule,

@@ -92,8 +92,8 @@ function optionsAndWork<Options extends object>(
  *
  * Before anything is sent, a method throws a TypeError for an argument of a wrong type and for an unknown option, and a
  * RangeError for a value that cannot be read. The server checks the rest, such as a limit below 0. Each method that sends
- * something may throw an error reply of the server, MissingModule, UnknownPolicy, UnexpectedReply, Busy, and the reason of
- * its `signal`. If Redis cannot be reached, `unreachable` decides; it does not apply to methods that settle, list or
+ * something may throw an error reply of the server, Duplicate, MissingModule, UnknownPolicy, UnexpectedReply, Busy, and the
+ * reason of its `signal`. If Redis cannot be reached, `unreachable` decides; it does not apply to methods that settle, list or
  * inspect, which throw the error.
  */
 export class Limiter {

@@ -30,6 +30,7 @@ import {
   Rate,
   rateLimit,
   semaphore,
+  Duplicate,
   MissingModule,
   UnexpectedReply,
   UnknownPolicy,
@@ -630,6 +631,19 @@ suite("without Redis", () => {
       assert.match(error.message, /^NOPOLICY no policy has .*free/);
       return true;
     });
+  });
+
+  test("an id that is held is an error of its own", async () => {
+    const message = "DUPLICATE the id is already held or waiting: use another id, or apply or release it first";
+    for (const limiter of [new Limiter(new Recorder(new ErrorReply(message))), new MemoryLimiter()]) {
+      const reserve = () => limiter.reserve("k", { limit: 5, period: 60 }, { id: "job" });
+      if (limiter instanceof MemoryLimiter) await reserve();
+      await assert.rejects(reserve(), (error) => {
+        assert.ok(error instanceof Duplicate && error.cause instanceof Error);
+        assert.deepEqual([error.name, error.message, codeOf(error)], ["Duplicate", message, "DUPLICATE"]);
+        return true;
+      });
+    }
   });
 
   test("a server that accepts no more connections is busy, not out of reach", async () => {
