@@ -647,18 +647,18 @@ for (const [kind, open] of KINDS) {
 
     test("leases are renewed while the work runs", async () => {
       const clauses = [
-        clause.acquire(`${tag}:tpm`, TOKENS, { quantity: 10, name: "tokens", lease: 600 }),
+        clause.acquire(`${tag}:tpm`, TOKENS, { quantity: 10, name: "tokens", lease: 1500 }),
         clause.acquire(`${tag}:calls`, semaphore(2), { name: "calls" }),
       ];
       await limiter.acquire(clauses, {}, async (job) => {
-        await sleep(1500);
+        await sleep(2500);
         assert.equal((await limiter.held(`${tag}:tpm`)).length, 1);
         job.set({ tokens: 4 });
       });
       assert.equal((await limiter.windowRo(`${tag}:tpm`, TOKENS)).remaining, 996);
       // Reservations without work are not renewed.
       const { reservation } = await limiter.all(clauses);
-      await sleep(900);
+      await sleep(1800);
       assert.equal(await reservation!.apply({ tokens: 4 }), false);
     });
 
