@@ -42,6 +42,8 @@ listed! {
         FailoverLosesMore,
         /// No waiter is woken when units are given back.
         NoWake,
+        /// The waiters are woken within a transaction.
+        TriedWithin,
         /// The timer is not started.
         NoTimer,
         /// A call ignores the waiters before it.

@@ -55,6 +55,8 @@ properties! {
         Readable,
         /// Calls are served by LEAVE, then in the order of their arrival.
         Order,
+        /// No waiting call is granted within a transaction.
+        OneStep,
         /// No wake-up is lost.
         Woken,
         /// No call waits longer than it asked to.

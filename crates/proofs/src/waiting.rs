@@ -25,7 +25,7 @@ use engine::{
     DbKey, Decision, Limit, Mode, NewReservation, Quantity, Request, Verdict, WindowLimit,
 };
 use stateright::{Model, Property};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::hash::{Hash, Hasher};
 
@@ -101,6 +101,8 @@ pub enum LineAction {
     Ask(usize, usize),
     /// A client releases its reservation.
     Release(usize),
+    /// A client releases its reservation, and makes its first call without waiting, in a transaction.
+    Transaction(usize),
     /// A waiting client disconnects.
     Gone(usize),
     /// Time passes.
@@ -176,6 +178,7 @@ struct WorldKeyspace<'w> {
     memory: &'w Memory,
     state: RefCell<&'w mut LineState>,
     mistake: Option<Mistake>,
+    in_transaction: Cell<bool>,
 }
 
 impl Keyspace for WorldKeyspace<'_> {
@@ -231,6 +234,10 @@ impl WaitingKeyspace for WorldKeyspace<'_> {
         if self.mistake == Some(Mistake::NoWake) || waiting == 0 {
             return;
         }
+        if self.in_transaction.get() && self.mistake != Some(Mistake::TriedWithin) {
+            self.change(|lines, now_us| lines.wake(DB_KEY, now_us));
+            return;
+        }
         let wall_us = self.state.borrow().wall_us;
         self.change(|lines, now_us| lines.begin_work(Cause::Command, 0, wall_us, now_us));
         if let Some(line) = self.change(|lines, now_us| lines.wake(DB_KEY, now_us)) {
@@ -262,6 +269,7 @@ impl WaitingKeyspace for WorldKeyspace<'_> {
             let is_first = first.is_some_and(|first| first.ticket == ticket);
             state.outcome.check(waiter.is_some(), Claim::Waiting);
             state.outcome.check(is_first, Claim::Order);
+            state.outcome.check(!self.in_transaction.get(), Claim::OneStep);
             state.outcome.event = Some(Event::GrantedAfterWaiting);
             if let Some(waiter) = waiter {
                 state.holds_lease[waiter.client] = true;
@@ -290,7 +298,12 @@ impl WaitingWorld {
     fn run<T>(&self, state: &mut LineState, step: impl FnOnce(&WorldKeyspace) -> T) -> T {
         let mut saved = state.saved.take();
         let done = with_key(&mut saved, |memory| {
-            step(&WorldKeyspace { memory, state: RefCell::new(state), mistake: self.mistake })
+            step(&WorldKeyspace {
+                memory,
+                state: RefCell::new(state),
+                mistake: self.mistake,
+                in_transaction: Cell::new(false),
+            })
         });
         state.saved = saved;
         done
@@ -394,6 +407,22 @@ impl WaitingWorld {
         Some(())
     }
 
+    /// Releases the client's reservation and makes its first call, in a transaction. Returns `None` if that is an error.
+    fn transact(&self, state: &mut LineState, client: usize) -> Option<()> {
+        let request = self.request(client, 0);
+        let decision = self.run(state, |keyspace| {
+            keyspace.in_transaction.set(true);
+            let mut window = keyspace.store((), Access::Write).window();
+            settle::release(&mut window, &[&id_of(client)[..]]).ok()?;
+            keyspace.wake((), Some(window));
+            decide_in_turn(keyspace, (), &request, Mode::Final).ok()
+        })?;
+        let overtaken = state.waiting.iter().any(|one| one.leave <= request.leave());
+        state.outcome.check(!decision.allowed() || !overtaken, Claim::Order);
+        state.holds_lease[client] = decision.allowed();
+        Some(())
+    }
+
     /// Ends the client's wait because it has disconnected.
     fn disconnect(&self, state: &mut LineState, client: usize) -> Option<()> {
         let ticket = state.waiting.iter().find(|one| one.client == client)?.ticket;
@@ -488,7 +517,7 @@ impl Model for WaitingWorld {
             }
             actions.extend((0..asks.len()).map(|which| LineAction::Ask(client, which)));
             if state.holds_lease[client] {
-                actions.push(LineAction::Release(client));
+                actions.extend([LineAction::Release(client), LineAction::Transaction(client)]);
             }
         }
         if state.time_passes > 0 {
@@ -511,6 +540,10 @@ impl Model for WaitingWorld {
             LineAction::Release(client) => {
                 state.calls[client] -= 1;
                 self.release(&mut state, client)?;
+            }
+            LineAction::Transaction(client) => {
+                state.calls[client] -= 1;
+                self.transact(&mut state, client)?;
             }
             LineAction::Gone(client) => {
                 state.calls[client] -= 1;

@@ -137,6 +137,7 @@ pub fn search_mistake(mistake: Mistake, extent: Extent) -> SearchResult {
         Mistake::AllOfGroupTake | Mistake::LastChoice | Mistake::NotAtomic => groups(size),
         Mistake::FailoverLosesMore => failover(size),
         Mistake::NoWake
+        | Mistake::TriedWithin
         | Mistake::NoTimer
         | Mistake::Overtakes
         | Mistake::LastIsGranted
