@@ -8,6 +8,7 @@ lint_tools := cargo rustfmt clippy cc c++ libclang shellcheck
 # What `build` installs first. If it runs for a target that adds something, it installs that too.
 needs := cargo cc libclang
 test test-servers test-metrics bench prove soak mutants: needs += redis-server
+test test-clients: needs += openssl
 test-clients bench-adapters bench-litellm: needs += redis-server python3-venv
 test-clients bench-adapters: needs += node npm
 test-clients: needs += chromium
