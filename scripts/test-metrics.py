@@ -94,7 +94,7 @@ class Server:
                     raise
                 time.sleep(0.05)
         self.file = self.socket.makefile("rb")
-        rules = re.findall(r"ACL SETUSER metrics .*", pathlib.Path("docs/operations.md").read_text())
+        rules = re.findall(r"^ACL SETUSER metrics on .*", pathlib.Path("docs/operations.md").read_text(), re.MULTILINE)
         assert len(rules) == 1, rules
         words = rules[0].replace(">PASSWORD", ">secret").split()
         self(*(word for word in words if self.with_module or word != "+rl.top"))
@@ -488,6 +488,9 @@ def differ():
     """The failures whose alerts, pending or firing, each with the server that it names, are not those wanted."""
     found = {name: set() for name in failures}
     for alert in get("alerts")["alerts"]:
+        if alert["labels"]["alertname"] == "RatelimitLongTurn":
+            # The machine has stalled. alerts.test.yml tests this alert.
+            continue
         found[alert["labels"]["job"]].add((alert["labels"]["alertname"], alert["labels"].get("instance", "")))
     return "\n".join(f"{name}: wanted {sorted(wanted)}, found {sorted(found[name])}"
                      for name, (_, _, wanted) in failures.items() if wanted != found[name])
