@@ -17,13 +17,12 @@ use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::events::{self, KeyChange};
 use crate::redis::under_lock::UnderLock;
-use commands::error::Error;
 use commands::keyspace::Keyspace;
 use engine::index::Index;
 use engine::reservations::{Reservations, INDEX_FROM};
 use engine::store::{Access, Store, WindowKey};
 use foldhash::quality::RandomState;
-use hashbrown::HashTable;
+use hashbrown::hash_table::{Entry, HashTable};
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +38,8 @@ const MAX_IN_SMALL: usize = 1 << 20;
 const PER_KEY: usize = size_of::<IndexEntry>();
 
 /// What is known about the reservations of a key.
-enum Finding {
+pub enum Finding {
+    /// Their index.
     Index(Box<Index>),
     /// The module did not write one of them.
     Foreign,
@@ -128,11 +128,11 @@ fn is_empty() -> bool {
     INDEX_COUNT.load(Ordering::Relaxed) == 0
 }
 
-/// Takes out the index of a key for a call, if there is one and the set still has the `len` elements that it had. Refuses a
-/// set in which a foreign entry was found.
-pub fn take(key_ctx: KeyContext, len: usize) -> Result<Option<Box<Index>>, Error> {
+/// Takes out the index of a key for a call, if there is one and the set still has the `len` elements that it had, or returns
+/// that the set is foreign.
+pub fn take(key_ctx: KeyContext, len: usize) -> Option<Finding> {
     if is_empty() {
-        return Ok(None);
+        return None;
     }
     with_indexes(|indexes| indexes.take(key_ctx.ctx.db(), key_ctx.name.as_bytes(), len))
 }
@@ -206,22 +206,18 @@ impl Indexes {
         self.last_touches.get_mut(hash as usize % TOUCHED_KEYS)
     }
 
-    fn take(&mut self, db: i32, key: &[u8], len: usize) -> Result<Option<Box<Index>>, Error> {
+    fn take(&mut self, db: i32, key: &[u8], len: usize) -> Option<Finding> {
         let hash = self.touch(db, key);
-        let entry = self.entries.find_mut(hash, |entry| entry.belongs_to(db, key));
-        let Some(entry) = entry else { return Ok(None) };
+        let entry = self.entries.find_mut(hash, |entry| entry.belongs_to(db, key))?;
         if entry.len != len {
             self.remove(db, key);
-            return Ok(None);
+            return None;
         }
-        match entry.finding.take() {
-            Some(Finding::Index(index)) => Ok(Some(index)),
-            Some(Finding::Foreign) => {
-                entry.finding = Some(Finding::Foreign);
-                Err(Error::ForeignEntry)
-            }
-            None => Ok(None),
+        let finding = entry.finding.take()?;
+        if let Finding::Foreign = finding {
+            entry.finding = Some(Finding::Foreign);
         }
+        Some(finding)
     }
 
     /// Stores the finding about `read` reservations of a key as the most recently used.
@@ -234,25 +230,29 @@ impl Indexes {
         len: usize,
         is_changed: bool,
     ) {
-        let hash = self.touch(db, key);
         let hash_of = |db: i32, key: &[u8]| self.secret.hash_one((db, key));
+        let hash = hash_of(db, key);
         let entry = self.entries.entry(
             hash,
             |entry| entry.belongs_to(db, key),
             |entry| hash_of(entry.db, &entry.key),
         );
-        let key = key.into();
-        let new_entry = || IndexEntry {
-            db,
-            key,
-            finding: None,
-            len,
-            reservations: 0,
-            bytes: 0,
-            last_use: 0,
-            touched: 0,
+        let entry = match entry {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(place) => {
+                let new = IndexEntry {
+                    db,
+                    key: key.into(),
+                    finding: None,
+                    len,
+                    reservations: 0,
+                    bytes: 0,
+                    last_use: 0,
+                    touched: 0,
+                };
+                place.insert(new).into_mut()
+            }
         };
-        let entry = entry.or_insert_with(new_entry).into_mut();
         if self.uses.remove(&entry.last_use).is_some() {
             self.small_reservations = self.small_reservations.saturating_sub(entry.reservations);
         }

@@ -10,7 +10,8 @@
 use super::entries::{
     decode_entry, decode_reserved, Reserved, ServerEntries, ALL, FOREIGN, RESERVED,
 };
-use super::{indexes, KeyHandle, ServerKey};
+use super::indexes::{self, Finding};
+use super::{KeyHandle, ServerKey};
 use crate::environment::ZONES;
 use crate::redis::key::{remove_highest, remove_scores, KeyValue, Scores, WriteKey, MANY};
 use crate::redis::text::OwnedString;
@@ -75,12 +76,13 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             return Err(Error::NotWindow);
         }
         self.elements = self.events.key.reader().len();
-        match indexes::take(key_ctx, self.elements)? {
-            Some(index) => {
+        match indexes::take(key_ctx, self.elements) {
+            Some(Finding::Index(index)) => {
                 let now_us = key_ctx.now_us;
                 self.reservations =
                     ZONES.with(|zones| Reservations::from_index(index, now_us, id, zones));
             }
+            Some(Finding::Foreign) => return Err(Error::ForeignEntry),
             None => self.read_elements(id)?,
         }
         let reserved =
@@ -111,12 +113,8 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
     fn write(&mut self, edit: WindowEdit) -> usize {
         let mut remove = Members::new();
         let Some(mut key) = self.take_key(&mut remove) else { return 0 };
-        let is_deleted = removes_many_and_all(edit.events, &key);
-        let mut old_expires_at_ms = None;
-        if is_deleted {
-            old_expires_at_ms = key.expires_at_ms();
-            key.delete();
-        }
+        let removed = edit.events.in_ranges.saturating_add(edit.events.dropped);
+        let deleted = if removed >= MANY { delete_if_emptied(&mut key, edit.events) } else { None };
         // This comes before cleaning up, so that a settled reservation is not rewritten.
         let settled = self.reservations.settle(edit.settled);
         if edit.clean && !self.reservations.is_empty() {
@@ -124,7 +122,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         }
         self.write_ban(&mut key, edit.ban, &mut remove);
         write_events(&mut key, edit.events, &mut remove);
-        if is_deleted {
+        if deleted.is_some() {
             remove.clear();
         }
         if let Some(new) = &edit.reservation {
@@ -142,12 +140,12 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             key.remove(&remove);
         }
         self.move_expiry(&mut key, &edit, &settled);
-        if let (None, Some(at_ms)) = (edit.expiry, old_expires_at_ms) {
-            key.expire_at(at_ms);
+        if let (None, Some(Deleted { expires_at_ms: Some(at_ms) })) = (edit.expiry, &deleted) {
+            key.expire_at(*at_ms);
         }
         self.elements = key.len();
         drop(key);
-        if !is_deleted {
+        if removed > 0 && deleted.is_none() {
             self.remove_ranges(edit.events);
         }
         number
@@ -205,13 +203,12 @@ impl<'c> ServerWindow<'_, 'c> {
         self.events.key.take(self.store.key_ctx)
     }
 
-    /// Removes dead entries and large ranges of entries. The key is closed.
-    #[inline(always)]
+    /// Removes dead entries, and the entries in large ranges. The key is closed.
     fn remove_ranges(&mut self, edit: &EventEdit) {
         let (ctx, name) = (self.store.key_ctx.ctx, self.store.key_ctx.name);
-        for times in ranges(edit).filter(|times| is_large(times, edit)) {
-            remove_scores(ctx, name, scores_of(&times));
-            self.elements = self.elements.saturating_sub(times.len);
+        if are_large(edit) {
+            ranges(edit).for_each(|scores| remove_scores(ctx, name, scores));
+            self.elements = self.elements.saturating_sub(edit.in_ranges);
         }
         if edit.dropped > 0 {
             remove_highest(ctx, name, edit.dropped);
@@ -282,37 +279,48 @@ impl Drop for ServerWindow<'_, '_> {
     }
 }
 
-/// Returns the ranges of entries that are removed.
-fn ranges(edit: &EventEdit) -> impl Iterator<Item = TimeRange> {
-    [edit.given_back, edit.merged].into_iter().flatten()
+/// Returns the scores of the ranges of entries that are removed.
+fn ranges(edit: &EventEdit) -> impl Iterator<Item = Scores> {
+    let scores = |times: TimeRange| Scores { from: score(times.to_us), to: score(times.from_us) };
+    [edit.given_back, edit.merged].into_iter().flatten().map(scores)
 }
 
-/// Returns the scores of the entries in a range.
-fn scores_of(times: &TimeRange) -> Scores {
-    Scores { from: score(times.to_us), to: score(times.from_us) }
+/// Returns whether the ranges of entries are removed by one command each, after the new entries were added. None of these may
+/// be in them.
+fn are_large(edit: &EventEdit) -> bool {
+    let is_new = |scores: Scores| {
+        let new = [edit.newest.new, edit.other.new].into_iter().flatten();
+        new.into_iter().any(|new| (scores.from..=scores.to).contains(&new.score()))
+    };
+    edit.in_ranges >= MANY && !ranges(edit).any(is_new)
 }
 
-/// Returns whether a range is removed by one command, after the new entries were added, none of which is in it.
-fn is_large(times: &TimeRange, edit: &EventEdit) -> bool {
-    let is_in = |us: u64| (times.from_us..=times.to_us).contains(&us);
-    let new = || [&edit.newest, &edit.other].into_iter().filter_map(|change| change.new);
-    times.len >= MANY && !new().any(|new| is_in(new.newest_us))
+/// A key was deleted before new entries are written to it.
+struct Deleted {
+    expires_at_ms: Option<u64>,
 }
 
-/// Returns whether an edit removes many entries, and with them all elements of the set.
-#[inline(always)]
-fn removes_many_and_all(edit: &EventEdit, key: &WriteKey) -> bool {
-    let many = ranges(edit).map(|times| times.len).fold(edit.dropped, usize::saturating_add);
-    let old = [&edit.newest, &edit.other].into_iter().filter(|change| change.old.is_some()).count();
-    many >= MANY && many.saturating_add(old) >= key.len()
+/// Deletes a key from which an edit removes all elements. This is faster than removing many of them.
+#[cold]
+fn delete_if_emptied(key: &mut WriteKey, edit: &EventEdit) -> Option<Deleted> {
+    let old = [edit.newest.old, edit.other.old].into_iter().flatten().count();
+    let removed = edit.in_ranges.saturating_add(edit.dropped).saturating_add(old);
+    if removed < key.len() {
+        return None;
+    }
+    let expires_at_ms = key.expires_at_ms();
+    key.delete();
+    Some(Deleted { expires_at_ms })
 }
 
 /// Writes the new entries of events. Adds the members of those that they replace to `remove`, of those that are given back,
 /// and of those from the future, but for large ranges.
 #[inline(always)]
 fn write_events(key: &mut WriteKey, edit: &EventEdit, remove: &mut Members) {
-    for times in ranges(edit).filter(|times| !is_large(times, edit)) {
-        remove.extend(key.ascending(scores_of(&times)).map(|element| element.member));
+    if edit.in_ranges > 0 && !are_large(edit) {
+        for scores in ranges(edit) {
+            remove.extend(key.ascending(scores).map(|element| element.member));
+        }
     }
     if edit.merged.is_some() {
         let new = edit.newest.new.map(|new| new.member());

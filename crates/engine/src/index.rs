@@ -51,7 +51,7 @@ fn id_at(reservations: &Slots, position: Position) -> &[u8] {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct IndexSummary {
-    /// The sum of all reservations.
+    /// The sum of all reservations but those in `future`.
     total: u128,
     /// The hold of the reservation that is gone first, but for those in `future`.
     first: Hold,
@@ -76,8 +76,6 @@ pub struct Index {
     /// The reservations whose lease begins in the future, because the clock was set back, by the start of their lease. They
     /// are not in `order`.
     future: BTreeSet<(u64, Position)>,
-    /// Their sum.
-    future_total: u128,
     /// The positions by the hash of the id. The hash has a secret, because clients choose the ids. Each index has its
     /// own.
     by_id: HashTable<Position>,
@@ -163,13 +161,10 @@ impl Index {
     /// Adds a reservation to the table and the sums, but not to `order` and `lease_ends`, and returns its position. Returns
     /// `None`, and adds nothing, if it is there or the index is full.
     fn enter(&mut self, reservation: &ReservationRef) -> Option<Position> {
-        let first = self.get(reservation.id).map(|first| first.member());
-        if let Some(first) = &first {
-            let member = reservation.member();
-            let is_first = member.as_bytes() == first.as_bytes();
-            if is_first || self.doubled.contains_key(member.as_bytes()) {
-                return None;
-            }
+        let first = self.get(reservation.id);
+        let is_doubled = first.is_some();
+        if first.is_some_and(|first| self.is_there(reservation, &first)) {
+            return None;
         }
         let (id, rule) = (reservation.id.into(), self.rule(reservation.rule));
         let Reservation { quantity, lease_ms, gone_us, lease_end_us, order_us, .. } = *reservation;
@@ -177,9 +172,9 @@ impl Index {
         let place = self.reservations.vacant_entry();
         let position = Position::try_from(place.key()).ok()?;
         place.insert(owned);
-        match first {
-            None => self.link(position),
-            Some(_) => self.link_doubled(reservation.id, position),
+        match is_doubled {
+            false => self.link(position),
+            true => self.link_doubled(reservation.id, position),
         }
         self.newest_order_us = self.newest_order_us.max(Some(order_us));
         self.id_bytes = self.id_bytes.saturating_add(reservation.id.len());
@@ -190,7 +185,16 @@ impl Index {
         Some(position)
     }
 
+    /// Returns whether a reservation is there, where `first` is the one with its id.
+    #[cold]
+    fn is_there(&self, reservation: &ReservationRef, first: &ReservationRef) -> bool {
+        let member = reservation.member();
+        member.as_bytes() == first.member().as_bytes()
+            || self.doubled.contains_key(member.as_bytes())
+    }
+
     /// Makes the reservation in a position known by its id, which no other one has.
+    #[inline(always)]
     fn link(&mut self, position: Position) {
         let Index { reservations, by_id, secret, .. } = self;
         let hash = |position: &Position| secret.hash_one(id_at(reservations, *position));
@@ -198,6 +202,7 @@ impl Index {
     }
 
     /// Makes the reservation in a position known by its id, which others have.
+    #[cold]
     fn link_doubled(&mut self, id: &[u8], mut position: Position) {
         let Index { reservations, by_id, doubled, secret, .. } = self;
         let is_it = |other: &Position| id_at(reservations, *other) == id;
@@ -209,6 +214,7 @@ impl Index {
     }
 
     /// Makes the next reservation of an id known by it, if there is one.
+    #[cold]
     fn link_next(&mut self, id: &[u8]) {
         use std::ops::Bound::{Included, Unbounded};
         let prefix = member_prefix(id);
@@ -238,28 +244,29 @@ impl Index {
         self.remove_at(position)
     }
 
-    /// Removes the reservations with these ids that are live at `now_us`, and returns them. Ids may repeat.
-    pub fn settle(&mut self, ids: &[&[u8]], now_us: u64) -> Settled {
+    /// Removes the reservations with these ids that are live at `now_us`, and adds them to `settled`. Ids may repeat.
+    pub fn settle(&mut self, ids: &[&[u8]], now_us: u64, settled: &mut Settled) {
         /// If this many are removed, the tree is built again, which is faster.
         const MANY: usize = 1_024;
         let is_live = |one: &IndexedReservation| one.live(now_us);
         if ids.len() < MANY.max(self.len() / 4) {
-            let settle = |id: &&[u8]| {
-                let position = self.unlink(id, is_live)?;
-                self.remove_at(position)
-            };
-            return ids.iter().filter_map(settle).collect();
+            for id in ids {
+                if let Some(old) = self.unlink(id, is_live).and_then(|at| self.remove_at(at)) {
+                    settled.push(old);
+                }
+            }
+            return;
         }
-        let mut settled = Settled::with_capacity(ids.len().min(self.len()));
+        settled.reserve(ids.len().min(self.len()));
         for id in ids {
-            let position = self.unlink(id, is_live);
-            settled.extend(position.and_then(|position| self.take_out(position)));
+            if let Some(old) = self.unlink(id, is_live).and_then(|at| self.take_out(at)) {
+                settled.push(old.borrowed().owned());
+            }
         }
         self.separate_again(now_us);
         if self.is_sparse() {
             self.rebuild();
         }
-        settled
     }
 
     /// Makes the reservation `id` unknown by its id if `condition` is true of it, and returns its position.
@@ -293,27 +300,25 @@ impl Index {
     /// Removes the reservation in a position, which is no longer known by its id.
     fn remove_at(&mut self, position: Position) -> Option<OwnedReservation> {
         let old = self.take_out(position)?;
-        if !self.future.is_empty() && self.future.remove(&(old.start_us(), position)) {
-            self.future_total = self.future_total.saturating_sub(u128::from(old.quantity));
-        } else {
+        if self.future.is_empty() || !self.future.remove(&(old.start_us(), position)) {
             self.order.remove((old.gone_us, position));
-        }
-        if [self.summary.first.gone_us, self.summary.last_gone_us].contains(&old.gone_us) {
-            self.update_first_and_last();
+            let summary = &mut self.summary;
+            summary.total = summary.total.saturating_sub(u128::from(old.quantity));
+            if [summary.first.gone_us, summary.last_gone_us].contains(&old.gone_us) {
+                self.update_first_and_last();
+            }
         }
         if self.is_sparse() {
             self.rebuild();
         }
-        Some(old)
+        Some(old.borrowed().owned())
     }
 
-    /// Removes the reservation in a position from everything but `by_id`, `order` and `future`.
+    /// Removes the reservation in a position from everything but `by_id`, and `order`, its sum, or `future`.
     #[inline(always)]
-    fn take_out(&mut self, position: Position) -> Option<OwnedReservation> {
+    fn take_out(&mut self, position: Position) -> Option<IndexedReservation> {
         let old = self.reservations.try_remove(position as usize)?;
-        let summary = &mut self.summary;
-        summary.len = summary.len.saturating_sub(1);
-        summary.total = summary.total.saturating_sub(u128::from(old.quantity));
+        self.summary.len = self.summary.len.saturating_sub(1);
         self.id_bytes = self.id_bytes.saturating_sub(old.id.len());
         if let Some(ends) = &mut self.lease_ends {
             ends.remove(old.lease_end_us);
@@ -322,7 +327,7 @@ impl Index {
         if Arc::strong_count(&old.rule) <= 2 {
             self.rules.remove(&old.rule);
         }
-        Some(old.borrowed().owned())
+        Some(old)
     }
 
     /// Returns whether most of its memory is for reservations that were removed.
@@ -397,7 +402,15 @@ impl Index {
 
     /// Separates the reservations whose lease begins after `now_us`, because the clock was set back, and returns whether
     /// there are any. O(n) for the first call after that, and whenever many of them are no longer in the future.
+    #[inline]
     pub fn separate_future(&mut self, now_us: u64) -> bool {
+        (self.summary.latest_start_us > now_us || !self.future.is_empty())
+            && self.update_future(now_us)
+    }
+
+    /// See [`Index::separate_future`].
+    #[cold]
+    fn update_future(&mut self, now_us: u64) -> bool {
         /// Up to this many are put back into the order one by one.
         const FEW: usize = 1_000;
         let is_over = ..=(now_us, Position::MAX);
@@ -411,8 +424,9 @@ impl Index {
             self.future.pop_first();
             let Some(one) = self.reservations.get(position as usize) else { continue };
             self.order.insert((one.gone_us, position), one.quantity);
-            self.future_total = self.future_total.saturating_sub(u128::from(one.quantity));
-            self.summary.latest_start_us = self.summary.latest_start_us.max(start_us);
+            let summary = &mut self.summary;
+            summary.total = summary.total.saturating_add(u128::from(one.quantity));
+            summary.latest_start_us = summary.latest_start_us.max(start_us);
             self.update_first_and_last();
         }
         false
@@ -421,16 +435,16 @@ impl Index {
     /// Looks at all reservations to separate those whose lease begins after `now_us`.
     fn separate_again(&mut self, now_us: u64) {
         let (mut future, mut order) = (Vec::new(), Vec::with_capacity(self.len()));
-        (self.future_total, self.summary.latest_start_us) = (0, 0);
+        let summary = &mut self.summary;
+        (summary.total, summary.latest_start_us) = (0, 0);
         for (position, one) in &self.reservations {
             let Ok(position) = Position::try_from(position) else { continue };
             if one.is_from_future(now_us) {
                 future.push((one.start_us(), position));
-                self.future_total = self.future_total.saturating_add(u128::from(one.quantity));
             } else {
                 order.push(((one.gone_us, position), one.quantity));
-                let latest_us = self.summary.latest_start_us.max(one.start_us());
-                self.summary.latest_start_us = latest_us;
+                summary.total = summary.total.saturating_add(u128::from(one.quantity));
+                summary.latest_start_us = summary.latest_start_us.max(one.start_us());
             }
         }
         self.future = future.into_iter().collect();
@@ -520,8 +534,7 @@ impl Live<'_> {
 
     /// Returns the sum of their quantities.
     pub fn total(&self) -> u128 {
-        let index = self.index;
-        index.summary.total.saturating_sub(index.future_total).saturating_sub(self.gone)
+        self.index.summary.total.saturating_sub(self.gone)
     }
 
     /// Returns the sum of those that are gone at `us`.

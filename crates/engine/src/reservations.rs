@@ -335,17 +335,19 @@ impl Reservations {
     /// Removes the live reservations with these ids, which may repeat, because they are applied, released or renewed.
     /// Returns them.
     pub fn settle(&mut self, ids: &[&[u8]]) -> Settled {
-        let settled = match &mut self.stored {
+        let mut settled = Settled::new();
+        match &mut self.stored {
             ListOrIndex::List(all) => {
-                let settle = |id: &&[u8]| {
+                for id in ids {
                     let at = position(all, id);
-                    let one = all.get(at).filter(|one| one.id.as_bytes() == *id)?;
-                    one.live(self.now_us).then(|| all.remove(at))
-                };
-                ids.iter().filter_map(settle).collect()
+                    let found = all.get(at).filter(|one| one.id.as_bytes() == *id);
+                    if found.is_some_and(|one| one.live(self.now_us)) {
+                        settled.push(all.remove(at));
+                    }
+                }
             }
-            ListOrIndex::Index(index) => index.settle(ids, self.now_us),
-        };
+            ListOrIndex::Index(index) => index.settle(ids, self.now_us, &mut settled),
+        }
         self.is_changed |= !settled.is_empty();
         settled
     }

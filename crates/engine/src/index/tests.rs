@@ -403,12 +403,13 @@ fn many_that_are_settled_at_once_are_settled_as_one_after_the_other() {
             (0..settled).chain([3, 700, NUMBER]).map(|id| id.to_string().into_bytes()).collect();
         let ids: Vec<&[u8]> = ids.iter().map(Vec::as_slice).collect();
         index.separate_future(now_us);
-        let members = |all: Settled| {
-            all.iter().map(|one| one.member().as_bytes().to_vec()).collect::<Vec<_>>()
+        let settle = |index: &mut Index, ids: &[&[u8]]| {
+            let mut settled = Settled::new();
+            index.settle(ids, now_us, &mut settled);
+            settled.iter().map(|one| one.member().as_bytes().to_vec()).collect::<Vec<_>>()
         };
-        let all_at_once = members(index.settle(&ids, now_us));
-        let one_by_one: Vec<_> =
-            ids.iter().flat_map(|id| members(other.settle(&[id], now_us))).collect();
+        let all_at_once = settle(&mut index, &ids);
+        let one_by_one: Vec<_> = ids.iter().flat_map(|id| settle(&mut other, &[id])).collect();
         assert_eq!(all_at_once.len() as u64, settled - 101 + 1);
         assert_eq!(all_at_once, one_by_one);
         list.retain(|one| !all_at_once.contains(&one.member()));

@@ -15,15 +15,13 @@ pub struct EntryEdit {
     pub new: Option<Entry>,
 }
 
-/// The entries in a range of times in Unix microseconds, both ends included.
+/// A range of times in Unix microseconds, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeRange {
     /// The earliest time.
     pub from_us: u64,
     /// The latest time.
     pub to_us: u64,
-    /// The number of entries.
-    pub len: usize,
 }
 
 /// The changes to write to the entries of a key.
@@ -37,6 +35,8 @@ pub struct EventEdit {
     pub given_back: Option<TimeRange>,
     /// The entries from the future, which are removed because the newest one now holds their events.
     pub merged: Option<TimeRange>,
+    /// The number of entries in these two ranges.
+    pub in_ranges: usize,
     /// The number of dead entries to drop: the oldest ones.
     pub dropped: usize,
 }
@@ -171,9 +171,9 @@ impl<E: Entries> EditBuilder<'_, E> {
             }
             left = left.saturating_sub(entry.weight);
             let to_us = entry.newest_us;
-            let none = TimeRange { from_us: to_us, to_us, len: 0 };
-            let whole = self.edit.given_back.get_or_insert(none);
-            (whole.to_us, whole.len) = (to_us, whole.len.saturating_add(1));
+            let whole = TimeRange { from_us: to_us, to_us };
+            self.edit.given_back.get_or_insert(whole).to_us = to_us;
+            self.edit.in_ranges = self.edit.in_ranges.saturating_add(1);
             true
         })?;
         let Some(entry) = in_part else {

@@ -134,7 +134,8 @@ impl<E: Entries> EditBuilder<'_, E> {
         })?;
         let last = last.filter(|_| !is_all);
         let to_us = last.map_or(u64::MAX, |last| last.newest_us);
-        self.edit.merged = Some(TimeRange { from_us, to_us, len });
+        self.edit.merged = Some(TimeRange { from_us, to_us });
+        self.edit.in_ranges = self.edit.in_ranges.saturating_add(len);
         Ok(last.map(|last| HealedPart { last, weight }))
     }
 

@@ -634,8 +634,8 @@ fn giving_back_older_events_does_not_rewrite_the_rest() {
         world.pass(300);
     }
     let edit = world.call(&rule, 5, &ask(-1), ModelCommand::Count).edit.unwrap();
-    let given_back = Some(TimeRange { from_us: oldest_us, to_us: oldest_us, len: 1 });
-    assert_eq!(edit, EventEdit { given_back, ..EventEdit::default() });
+    let given_back = Some(TimeRange { from_us: oldest_us, to_us: oldest_us });
+    assert_eq!(edit, EventEdit { given_back, in_ranges: 1, ..EventEdit::default() });
 }
 
 // ---- FROM first ----
