@@ -338,16 +338,23 @@ impl Index {
         room > FEW && self.len() < room / 4
     }
 
-    /// Builds the index again, which frees the memory of removed reservations.
+    /// Moves all reservations to new places, which frees the memory of removed ones. As after building it, none is separated.
     fn rebuild(&mut self) {
-        let mut builder = IndexBuilder::default();
-        self.iter().for_each(|reservation| {
-            builder.add(&reservation);
-        });
-        let ban = self.ban();
-        let newest_order_us = self.newest_order_us;
-        *self = *builder.build();
-        (self.newest_order_us, self.summary.ban) = (newest_order_us, ban.map(Box::new));
+        let old = std::mem::take(&mut self.reservations);
+        self.reservations = Slots::with_capacity(old.len());
+        self.by_id = HashTable::with_capacity(old.len());
+        let has_doubled = !std::mem::take(&mut self.doubled).is_empty();
+        for (_, one) in old {
+            let doubled_id =
+                Some(&one.id).filter(|id| has_doubled && self.get(id).is_some()).cloned();
+            // There are no more than before, so each has a position.
+            let Ok(position) = Position::try_from(self.reservations.insert(one)) else { continue };
+            match doubled_id {
+                None => self.link(position),
+                Some(id) => self.link_doubled(&id, position),
+            }
+        }
+        self.separate_again(u64::MAX);
     }
 
     /// Returns the reservation `id`, live or gone. If there are several, this is the one with the first member.
