@@ -8,7 +8,7 @@ use redis_ratelimit_client::{Clause, Limiter, Semaphore, Unreachable};
 use support::{Cluster, Server, Stop};
 use tokio::time::sleep;
 
-use super::{patient, per_day, until, MS, SLACK};
+use super::{patient, per_day, until, DEADLINE, MS, SLACK};
 
 fn servers_of(server: ServerConfig) -> Servers {
     Servers::try_from(Config { server, ..Config::default() }).unwrap()
@@ -70,7 +70,8 @@ async fn transactions_and_calls_at_the_same_time_do_not_mix() {
 async fn outages_are_answered_as_chosen() {
     let mut server = Server::start();
     let servers = servers_of(ServerConfig::new_centralized("127.0.0.1", server.port()));
-    let builder = Limiter::builder(servers).deadline(MS * 250).unreachable(Unreachable::Allow);
+    let deadline = DEADLINE * 4;
+    let builder = Limiter::builder(servers).deadline(deadline).unreachable(Unreachable::Allow);
     let (limiter, window) = (builder.build().unwrap(), per_day(100));
     assert!(limiter.take("k", &window).await.unwrap().reachable);
     let frozen = server.freeze();
@@ -78,7 +79,7 @@ async fn outages_are_answered_as_chosen() {
     for _ in 0..3 {
         assert!(!limiter.take("k", &window).await.unwrap().reachable);
     }
-    assert!(begin.elapsed() >= MS * 750 && begin.elapsed() < MS * 750 + SLACK);
+    assert!(begin.elapsed() >= deadline * 3 && begin.elapsed() < deadline * 3 + SLACK);
     drop(frozen);
     let is_back = || async { limiter.take("k", &window).await.unwrap().reachable };
     until(is_back).await;

@@ -88,7 +88,7 @@ async fn calls_waits_and_leases_go_over_tls() {
     assert!(clients.contains(&format!("laddr=127.0.0.1:{port}")), "{clients}");
 
     // Without the certificate the server is not trusted, and nothing is sent.
-    let stranger = limiter_of(port, None, Duration::from_secs(1));
+    let stranger = limiter_of(port, None, Duration::from_secs(4));
     let refused = stranger.take("k", &window).await.unwrap_err();
     assert!(matches!(&refused, Error::Unreachable { is_sent: false, .. }), "{refused:?}");
     assert!(refused.to_string().contains("certificate"), "{refused}");
