@@ -83,9 +83,9 @@ bench-adapters: build ## Compare adapters with the stores they replace; writes d
 bench-litellm: build ## Compare LiteLLM's own limiter with ours while servers die, and write docs/litellm.md (RUNS=10 SEED=1)
 	@$(with_server) scripts/bench-python.sh litellm
 
-reference: ## Write the references of the clients: docs/python-reference.md, and target/clients/reference for TypeScript
+reference: ## Write the references of the Python and TypeScript clients to target/clients/reference
 	@scripts/install-clients.sh --if-possible
-	$(or $(CARGO_TARGET_DIR),target)/clients/python/bin/python scripts/python-reference.py
+	scripts/lint-python.sh --reference
 	scripts/lint-typescript.sh --reference
 
 pictures: ## Draw the pictures in README.md and docs/choosing.md, and write the tables in docs/operations.md

@@ -1,9 +1,6 @@
 //! MODULE LIST, INFO and the log say which build a server runs. All files of the project have the same version.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use support::*;
 
@@ -33,60 +30,6 @@ fn the_log_has_the_number_of_policies_and_the_settings() {
     let server = Server::builder().module_args(arguments).start();
     let line = ", 2 policies, settings: lease 5 ms policies-only yes\n";
     assert!(server.log().contains(line), "{}", server.log());
-}
-
-/// Runs build.rs for the package in `folder`, with this `RATELIMIT_COMMIT`, and returns its output.
-fn commit_of(script: &Path, folder: &Path, commit: Option<&str>, path: &str) -> String {
-    let mut command = Command::new(script);
-    command.env("CARGO_MANIFEST_DIR", folder).env("PATH", path).current_dir(folder);
-    match commit {
-        Some(commit) => command.env("RATELIMIT_COMMIT", commit),
-        None => command.env_remove("RATELIMIT_COMMIT"),
-    };
-    let output = command.output().unwrap();
-    assert!(output.status.success());
-    let printed = String::from_utf8(output.stdout).unwrap();
-    let line = printed.lines().find_map(|it| it.strip_prefix("cargo:rustc-env=RATELIMIT_COMMIT="));
-    line.unwrap().to_owned()
-}
-
-#[test]
-fn the_commit_is_that_of_the_environment_or_of_git_and_else_unknown() {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("commit");
-    let _ = fs::remove_dir_all(&dir);
-    let inner = dir.join("archive");
-    fs::create_dir_all(&inner).unwrap();
-    let script = dir.join("script");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/build.rs");
-    let built =
-        Command::new("rustc").args(["--edition", "2021", source, "-o"]).arg(&script).status();
-    assert!(built.unwrap().success());
-    let path = std::env::var("PATH").unwrap();
-    let full = "0123456789abcdef0123456789abcdef01234567";
-    for (given, shown) in [
-        (full, "0123456789ab"),
-        (&format!("{full}-modified"), "0123456789ab-modified"),
-        ("0123", "0123"),
-        ("", "unknown"),
-        ("unknown", "unknown"),
-        ("a b\nc", "unknown"),
-    ] {
-        assert_eq!(commit_of(&script, &inner, Some(given), &path), shown);
-    }
-    // Neither git nor a repository.
-    assert_eq!(commit_of(&script, &inner, None, "/nowhere"), "unknown");
-    let git = |words: &str| {
-        let output = Command::new("git").args(words.split(' ')).current_dir(&dir).output();
-        output.ok().inspect(|it| assert!(it.status.success(), "{it:?}"))
-    };
-    if git("init -q").is_none() {
-        return Version::under_test().skip("git is not installed");
-    }
-    git("-c user.name=a -c user.email=a@b commit -q --allow-empty -m x").unwrap();
-    let head = String::from_utf8(git("rev-parse HEAD").unwrap().stdout).unwrap();
-    assert_eq!(commit_of(&script, &dir, None, &path), head[..12]);
-    // An archive that was unpacked there is not of that commit.
-    assert_eq!(commit_of(&script, &inner, None, &path), "unknown");
 }
 
 #[test]

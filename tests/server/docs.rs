@@ -1,10 +1,12 @@
 //! Checks that README.md, docs/ and redis.conf.example are right: runs each example and compares the replies, causes each
 //! error, and looks up each syntax, INFO field, setting and link.
 
+#[path = "../../benches/pictures/drawn/mod.rs"]
+mod drawn;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use support::*;
@@ -563,73 +565,6 @@ fn every_field_of_info_is_documented_and_no_other() {
     assert_eq!(fields.collect::<BTreeSet<_>>(), documented);
 }
 
-/// Pages in addition to those of `pages`.
-const OTHER_PAGES: [&str; 5] = [
-    "CHANGELOG.md", "clients/README.md", "clients/python/README.md",
-    "clients/typescript/ADAPTERS.md", "clients/typescript/README.md",
-];
-
-/// Lines of prose with their places. Tables, blocks, pictures and headings are one line each, and what a program writes is
-/// as it is.
-fn prose() -> Vec<(String, String)> {
-    let written = ["docs/benchmarks.md", "docs/python-reference.md"];
-    let mut pages = pages();
-    pages.retain(|page| !written.contains(&page.as_str()));
-    pages.extend(OTHER_PAGES.map(str::to_owned));
-    let mut prose = vec![];
-    for page in pages {
-        let mut in_block = false;
-        for (number, line) in (1..).zip(file(&page).lines()) {
-            let start = line.trim_start();
-            let is_fence = start.starts_with("```");
-            in_block ^= is_fence;
-            if !(in_block || is_fence || start.starts_with(['|', '#', '<', '!'])) {
-                prose.push((format!("{page}:{number}"), line.to_owned()));
-            }
-        }
-    }
-    prose
-}
-
-/// So that no reader takes milliseconds for seconds. docs/commands.md says what a number without a unit means.
-#[test]
-fn every_duration_of_an_example_has_a_unit() {
-    let mut bare = vec![];
-    let mut pages = pages();
-    pages.retain(|page| !["docs/commands.md", "docs/python-reference.md"].contains(&page.as_str()));
-    pages.extend(OTHER_PAGES.map(str::to_owned));
-    for page in pages.iter().filter(|page| *page != "CHANGELOG.md") {
-        for (number, line) in (1..).zip(file(page).lines()) {
-            let words: Vec<_> = line.split([' ', '`', '"', ',', '|', ')']).collect();
-            for pair in words.windows(2) {
-                let takes_one = ["BLOCK", "LEASE", "AHEAD", "BAN"].contains(&pair[0]);
-                let is_bare = pair[1].parse::<u64>().is_ok_and(|duration| duration > 0);
-                if takes_one && is_bare {
-                    bare.push(format!("{page}:{number}: {} {}", pair[0], pair[1]));
-                }
-            }
-        }
-    }
-    assert!(bare.is_empty(), "{}", bare.join("\n"));
-}
-
-/// CONTRIBUTING.md says how wide it is. A sum or a number that a line begins with would be shown as an item of a list.
-#[test]
-fn prose_is_wrapped_and_only_items_of_lists_are_shown_as_such() {
-    let prose = prose();
-    let begins =
-        |line: &str, marks: &[&str]| marks.iter().any(|mark| line.trim_start().starts_with(mark));
-    let has_step = |line: &str| (2..10).any(|number| line.contains(&format!(". {number}. ")));
-    let wrong = prose.windows(2).filter(|lines| {
-        let [(_, before), (_, line)] = lines else { return false };
-        let is_inside = begins(line, &["1. ", "1) "]) && !before.trim().is_empty();
-        let is_item = begins(line, &["+ ", "* "]) || is_inside;
-        line.chars().count() > 125 || is_item || has_step(line)
-    });
-    let wrong: Vec<_> = wrong.map(|lines| &lines[1].0).collect();
-    assert!(wrong.is_empty(), "too long, or shown as items or inside of items of lists: {wrong:?}");
-}
-
 #[test]
 fn every_link_leads_somewhere() {
     let anchor = |heading: &str| {
@@ -657,37 +592,6 @@ fn every_link_leads_somewhere() {
         }
     }
     assert!(links >= 20);
-}
-
-/// The targets of make that a text names, each behind `mark` and `make`.
-fn targets(text: &str, mark: &str) -> BTreeSet<String> {
-    let ends = |letter: char| !letter.is_ascii_lowercase() && letter != '-';
-    let mark = format!("{mark}make ");
-    let calls = text.split(mark.as_str()).skip(1);
-    calls.filter_map(|rest| rest.split(ends).next()).map(str::to_owned).collect()
-}
-
-#[test]
-fn make_help_lists_every_target_and_contributing_those_that_check_a_change() {
-    let help = Command::new("make").arg("help").current_dir(root()).output().unwrap();
-    let listed = targets(&format!("\n{}", String::from_utf8(help.stdout).unwrap()), "\n");
-    let makefile = file("Makefile");
-    let rules = makefile.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name);
-    for name in rules.filter(|name| name.bytes().all(|it| it == b'-' || it.is_ascii_lowercase())) {
-        assert!(listed.contains(name), "make help does not list {name}");
-    }
-    for page in pages().iter().map(String::as_str).chain(OTHER_PAGES) {
-        let unknown: Vec<_> = targets(&file(page), "`").difference(&listed).cloned().collect();
-        assert!(unknown.is_empty(), "{page} names targets that do not exist: {unknown:?}");
-    }
-    let workflow = file(".github/workflows/check.yml");
-    let runs: String = workflow.lines().filter(|line| line.contains("run: ")).collect();
-    let mut checks = targets(&runs, "");
-    assert!(checks.contains("fuzz"), "{checks:?}");
-    checks.extend(listed.into_iter().filter(|name| name.starts_with("test")));
-    let named = targets(&file("CONTRIBUTING.md"), "`");
-    let unnamed: Vec<_> = checks.difference(&named).collect();
-    assert!(unnamed.is_empty(), "CONTRIBUTING.md lacks {unnamed:?}");
 }
 
 /// A setting of redis.conf.example: its default, and its range if it is a number.
@@ -805,66 +709,37 @@ fn a_server_short_of_memory_accepts_settlements_outside_of_a_transaction() {
     }
 }
 
-/// The text of each function of this name in a file.
-fn functions(path: &str, name: &str) -> Vec<String> {
-    let text = file(path);
-    let lines: Vec<&str> = text.lines().collect();
-    let starts = (0..lines.len()).filter(|&at| {
-        let rest = lines[at].split_once("fn ").and_then(|(_, rest)| rest.strip_prefix(name));
-        rest.is_some_and(|rest| rest.starts_with(['(', '<']))
-    });
-    let whole = starts.map(|start| {
-        let indent = lines[start].len() - lines[start].trim_start().len();
-        let end = format!("{}}}", " ".repeat(indent));
-        let body = lines[start + 1..].iter().take_while(|line| **line != end);
-        body.map(|line| format!("{line}\n")).collect()
-    });
-    whole.collect()
-}
-
-/// Looks for a call of a function or method of this name.
-fn calls(text: &str, name: &str) -> bool {
-    text.match_indices(name).any(|(at, _)| {
-        let starts =
-            !text[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
-        let after = &text[at + name.len()..];
-        starts && ["(", ")(", "::<"].iter().any(|call| after.starts_with(call))
-    })
+#[test]
+fn every_line_that_a_reader_may_copy_is_answered() {
+    let (_server, mut conn) = Server::connect();
+    let mut lines = 0;
+    for page in ["docs/choosing.md", "docs/operations.md"] {
+        let text = file(page);
+        // The table of what is never exceeded has names in place of numbers, and so has the syntax.
+        let copied = |row: &&str| {
+            row.starts_with('|') && !row.contains("key b ") && !row.contains("key limit")
+        };
+        for code in text.lines().filter(copied).flat_map(|row| row.split('`').skip(1).step_by(2)) {
+            let words: Vec<_> = code.split(' ').collect();
+            let takes = ["RL.THROTTLE", "RL.WINDOW", "RL.ACQUIRE"].contains(&words[0]);
+            if takes && words.len() > 1 {
+                conn.cmd("FLUSHALL");
+                assert_eq!(limited(&conn.cmd(code)), 0, "{code}");
+                lines += 1;
+            }
+        }
+    }
+    assert!(lines > 15, "{lines}");
 }
 
 #[test]
-fn the_paths_of_calls_in_the_design_are_those_of_the_code() {
-    let page = file("docs/design.md");
-    let (_, section) = page.split_once("### Four calls, function by function\n").unwrap();
-    let (section, _) = section.split_once("\n## ").unwrap();
-    let documented = section.lines().filter_map(|line| {
-        let (_, number) = line.strip_suffix(" calls:")?.rsplit_once(' ')?;
-        number.parse::<usize>().ok()
-    });
-    let documented: Vec<usize> = documented.collect();
-    let mut counted = Vec::new();
-    for block in blocks("docs/design.md", section) {
-        let mut path: Vec<(&str, &str)> = Vec::new();
-        let (mut passed, mut number) = (BTreeSet::new(), 0);
-        for line in &block.lines {
-            let depth = (line.len() - line.trim_start().len()) / 2;
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let (file, name) = (words[0], words[1]);
-            assert!(!functions(file, name).is_empty(), "{}: {file} has no {name}", block.place);
-            path.truncate(depth);
-            if let Some((caller_file, caller)) = path.last() {
-                let found = functions(caller_file, caller).iter().any(|text| calls(text, name));
-                assert!(found, "{}: {caller} in {caller_file} does not call {name}", block.place);
-                number += usize::from(words.len() == 2);
-            }
-            assert_eq!(path.len(), depth, "{}: {line}", block.place);
-            let new = passed.insert((file, name, path.last().copied()));
-            assert!(new, "{}: {line} stands there twice", block.place);
-            path.push((file, name));
-        }
-        counted.push(number);
+fn pictures_and_tables_are_what_runs_draw() {
+    let files = drawn::files();
+    assert_eq!(files.len(), 6);
+    for (path, text) in files {
+        let committed = file(&path);
+        let lines = || committed.lines().zip(text.lines());
+        let differs = lines().find(|(committed, drawn)| committed != drawn);
+        assert!(committed == text, "{path} is not what `make pictures` writes: {differs:#?}");
     }
-    assert_eq!(documented, counted);
-    let most = [12, 16, 28, 16];
-    assert!(counted.iter().zip(most).all(|(number, most)| *number <= most), "{counted:?}");
 }

@@ -7,8 +7,7 @@ setup(app)
 async def search(): ...
 """
 
-# Without `from __future__ import annotations`, because FastAPI reads the annotations of dependencies. All other annotations
-# are in quotes, for docs/python-reference.md.
+# Without `from __future__ import annotations`, because FastAPI reads the annotations of dependencies.
 
 from collections.abc import Awaitable, Callable
 from typing import Any
