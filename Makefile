@@ -112,7 +112,7 @@ advisories: ## Look for known vulnerabilities in the dependencies; needs a netwo
 soak: build ## Run faults, failovers and low memory at once for T seconds, and check all limits (T=600 SEED=1)
 	@$(with_server) scripts/soak.sh
 
-prove: ## Search small worlds, prove lemmas, judge histories (PARTS="lemmas worlds histories kani" HISTORIES=10 SEED=1)
+prove: ## Search small worlds, prove lemmas, judge histories (PARTS="lemmas worlds histories" HISTORIES=10 SEED=1)
 	@$(install) $(needs)
 	$(with_server) scripts/prove.sh $(PARTS)
 

@@ -40,7 +40,7 @@ check_layers crates/commands/src counter error share limits settings reply polic
     definitions table keyspace decide waiting call take all settle inspect report dispatch memory lib
 check_layers crates/engine/src 'db_key|expiry|refusal|text' 'decimal|heavy|line' 'entry|period' 'anchor|ban' calendar rule \
     reservation index reservations decision 'throttle|window' request groups store settle decide 'memory|model' \
-    'harnesses|properties' lib
+    'properties' lib
 # A function of the module API is called by way of its list, which is checked on load.
 mapfile -t files < <(find src -name '*.rs' | grep -vE '^src/redis/(api|fake)\.rs$')
 find_lines 'raw::RedisModule_' "${files[@]}"

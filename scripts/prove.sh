@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # Repeats the proofs that docs/design.md describes ("What was proved, and how far?"):
 #
-#   scripts/prove.sh [worlds] [lemmas] [histories] [kani]      the first three if none is named
+#   scripts/prove.sh [worlds] [lemmas] [histories]      all if none is named
 #
 # `make prove` runs this. Records HISTORIES=10 of a cluster and the same number of a Sentinel set, each for
 # RATELIMIT_HISTORY_SECONDS=60. SEED=1 decides what happens in them. Writes the results of worlds and histories to
-# crates/proofs/results/. Installs z3 from PyPI into target/z3 unless python3 has it. Does not install Kani, which brings its
-# own compiler.
+# crates/proofs/results/. Installs z3 from PyPI into target/z3 unless python3 has it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -41,18 +40,9 @@ for what in "$@"; do
         "$python" crates/proofs/lemmas/lemmas.py prove
         "$python" crates/proofs/lemmas/lemmas.py check
         cargo test --package redis-ratelimit-engine --lib -- proved
-        # Without Kani its harnesses must at least compile.
-        RUSTFLAGS="--cfg kani --cfg kani_stub" CARGO_TARGET_DIR=$target/kani cargo check --package redis-ratelimit-engine
         ;;
     worlds)
         cargo run --profile prove --package redis-ratelimit-proofs | write_page worlds "Worlds that were searched"
-        ;;
-    kani)
-        if ! cargo kani --version; then
-            echo "Kani is missing: cargo install --locked kani-verifier@0.68.0 && cargo kani setup" >&2
-            exit 1
-        fi
-        cargo kani --package redis-ratelimit-engine
         ;;
     histories)
         cargo build --release

@@ -55,14 +55,11 @@ mod decision;
 pub mod entry;
 mod expiry;
 mod groups;
-#[cfg(kani)]
-#[allow(clippy::panic, clippy::arithmetic_side_effects)]
-pub mod harnesses;
 pub mod heavy;
 pub mod index;
 pub mod line;
 pub mod memory;
-#[cfg(any(test, kani, feature = "model"))]
+#[cfg(any(test, feature = "model"))]
 pub mod model;
 pub mod period;
 #[cfg(test)]

@@ -424,7 +424,7 @@ impl Reservations {
 }
 
 /// Reservations without names, as models keep them.
-#[cfg(any(test, kani, feature = "model"))]
+#[cfg(any(test, feature = "model"))]
 impl From<SortedHolds> for Reservations {
     fn from(holds: SortedHolds) -> Reservations {
         Reservations { holds, ..Reservations::default() }
