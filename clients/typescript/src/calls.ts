@@ -40,7 +40,7 @@ import {
 } from "./replies.js";
 
 export const releaseOf = (key: Key, id: string | null | undefined): Command[] =>
-  typeof id === "string" ? [{ key, words: ["RL.RELEASE", key, id], readonly: false }] : [];
+  typeof id === "string" ? [{ key, words: ["RL.RELEASE", key, id] }] : [];
 
 /**
  * Returns the command that gives back what RL.THROTTLE or RL.WINDOW took. What FORCE counted was used, so it stays. So does
@@ -48,7 +48,7 @@ export const releaseOf = (key: Key, id: string | null | undefined): Command[] =>
  */
 export function giveBack(command: string, key: Key, limit: Limit, quantity: Integer, options: Options): Command[] {
   if (quantity <= 0 || options.force || options.ahead !== undefined) return [];
-  return [{ key, words: [command, key, ...limitCallWords(limit, -quantity, {})], readonly: false }];
+  return [{ key, words: [command, key, ...limitCallWords(limit, -quantity, {})] }];
 }
 
 const policyOf = (limit: Limit): string[] => (typeof limit === "string" ? [limit] : []);
@@ -82,7 +82,6 @@ export function limitCall(method: LimitMethod, key: Key, limit: Limit, allOption
   const call: Call<Reply> = {
     key,
     words: [command, key, ...limitCallWords(limit, quantity, options), "MS"],
-    readonly: command.endsWith("_RO"),
     read: method === "acquireRo" ? readId : atmost ? readGranted : isBooking ? readWait : readReply,
     unreached: (allow) => {
       // What Redis never denies is always allowed.
@@ -96,7 +95,7 @@ export function limitCall(method: LimitMethod, key: Key, limit: Limit, allOption
     policies: policyOf(limit),
     signal,
   };
-  if (call.readonly || signal === undefined) return call;
+  if (command.endsWith("_RO") || signal === undefined) return call;
   const undo = (answer: Reply | undefined, isCancelled: boolean) =>
     isCancelled && answer?.allowed ? giveBack(command, key, limit, answer.granted ?? quantity, options) : [];
   return { ...call, undo };
@@ -131,12 +130,12 @@ export function apply(key: Key, id: string, quantity: Integer | undefined, optio
     ...keyAndIds(key, [id]),
     ...(quantity === undefined ? [] : [integer("quantity", quantity)]),
   ];
-  return { key, words, readonly: false, read: readIsFound, signal };
+  return { key, words, read: readIsFound, signal };
 }
 
 export function release(key: Key, ids: readonly string[], options: CallOptions): Call<number> {
   const signal = checkCallOptions("release", options);
-  return { key, words: ["RL.RELEASE", ...keyAndIds(key, ids)], readonly: false, read: readCount, signal };
+  return { key, words: ["RL.RELEASE", ...keyAndIds(key, ids)], read: readCount, signal };
 }
 
 /** Checks the options of a renewal, and returns their words. */
@@ -149,22 +148,22 @@ export function renewWords(options: RenewOptions): Word[] {
 export function renew(key: Key, id: string, options: RenewOptions): Call<boolean> {
   const optionWords = renewWords(options);
   const words = ["RL.RENEW", ...keyAndIds(key, [id]), ...optionWords];
-  return { key, words, readonly: false, read: readIsFound, signal: options.signal };
+  return { key, words, read: readIsFound, signal: options.signal };
 }
 
 export function held(key: Key, options: CallOptions): Call<Held[]> {
   const signal = checkCallOptions("held", options);
-  return { key, words: ["RL.HELD", ...keyAndIds(key, [])], readonly: true, read: readHeld, signal };
+  return { key, words: ["RL.HELD", ...keyAndIds(key, [])], read: readHeld, signal };
 }
 
 export function info(key: Key, options: CallOptions): Call<Info | null> {
   const signal = checkCallOptions("info", options);
-  return { key, words: ["RL.INFO", ...keyAndIds(key, [])], readonly: true, read: readInfo, signal };
+  return { key, words: ["RL.INFO", ...keyAndIds(key, [])], read: readInfo, signal };
 }
 
 export function reset(key: Key, options: CallOptions): Call<boolean> {
   const signal = checkCallOptions("reset", options);
-  return { key, words: ["DEL", ...keyAndIds(key, [])], readonly: false, read: readIsFound, signal };
+  return { key, words: ["DEL", ...keyAndIds(key, [])], read: readIsFound, signal };
 }
 
 export function top(options: TopOptions): Call<TopKey[]> {
@@ -179,7 +178,7 @@ export function top(options: TopOptions): Call<TopKey[]> {
       .flat()
       .sort((one, other) => other.denials - one.denials)
       .slice(0, Number(options.count ?? 10));
-  return { key: undefined, words, readonly: true, read: readTop, merge, signal: options.signal };
+  return { key: undefined, words, read: readTop, merge, signal: options.signal };
 }
 
 /** Adds up the policies of several nodes. Policies with the same name and different definitions are not added. */
@@ -201,5 +200,5 @@ function sumOfPolicies(nodes: PolicyCounts[][]): PolicyCounts[] {
 
 export function policies(options: CallOptions): Call<PolicyCounts[]> {
   const signal = checkCallOptions("policies", options);
-  return { key: undefined, words: ["RL.POLICIES"], readonly: true, read: readPolicies, merge: sumOfPolicies, signal };
+  return { key: undefined, words: ["RL.POLICIES"], read: readPolicies, merge: sumOfPolicies, signal };
 }

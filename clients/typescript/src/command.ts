@@ -10,7 +10,6 @@ export interface Command {
   /** The first key; undefined if the command has none. */
   key: Key | undefined;
   words: Word[];
-  readonly: boolean;
   /** The longest time that the command waits on the server; 0 waits without limit. */
   blockMs?: number | undefined;
   /**

@@ -1,6 +1,6 @@
 /** Sends calls within the deadline, and decides what they return when Redis cannot be reached. */
 
-import { Breaker } from "./breaker.js";
+import { Breaker, PROBE_MS } from "./breaker.js";
 import type { Call, Command, Key } from "./command.js";
 import { checkOptions, lengthMs, notOneOf, quote } from "./check.js";
 import { transportFor, type Client } from "./clients.js";
@@ -24,8 +24,9 @@ import {
   afterReplies,
   limiterClosed,
   MAX_TIMEOUT_MS,
-  sleep,
+  OWN_TRANSPORT,
   startTimer,
+  within,
   type Attempt,
   type Transport,
 } from "./transport.js";
@@ -41,10 +42,13 @@ export interface LimiterOptions {
   /**
    * The longest that a call takes, as milliseconds or a text with a unit such as "250ms": waiting for a connection,
    * connecting, sending and answering. A call with block has that much more. A limiter in `unreachable` is asked after that.
-   * Default: no deadline.
+   * Default: 1 second.
    */
   deadline?: Duration | undefined;
 }
+
+/** The deadline of a limiter that gets none. */
+export const DEFAULT_DEADLINE_MS = 1000;
 
 /** A method of MemoryLimiter. It returns whether a reservation was made there, so that it must be settled there. */
 export const HOLDS = Symbol.for("redis-ratelimit-client.holds");
@@ -54,6 +58,8 @@ const EARLY = 0.2;
 /** The program is too busy to read replies if a call's timer is this late, and later than 1/LATE_PART of the deadline. */
 const LATE_MS = 40;
 const LATE_PART = 8;
+/** A server that has not answered for this many deadlines is silent, even if the program was busy. */
+const SILENT_DEADLINES = 10;
 
 /**
  * The pause before a reservation whose call waited is released a second time: the server may grant it between the first
@@ -75,8 +81,7 @@ function checkUnreachable(value: unknown): void {
 }
 
 /** Returns the milliseconds of a deadline, after checking it. */
-function deadlineMs(value: unknown): number | undefined {
-  if (value === undefined) return undefined;
+function deadlineMs(value: unknown): number {
   const length = typeof value === "string" ? lengthMs(value) : null;
   const ms = length === null ? value : Number(length);
   if (typeof ms !== "number") {
@@ -97,6 +102,7 @@ export class Core {
   readonly #transport: Transport;
   readonly #breakers = new Map<string, Breaker>();
   readonly #unreachable: "raise" | "allow" | "deny" | Fallback;
+  /** Undefined for a MemoryLimiter, which always answers. Its clock may stand still. */
   readonly #deadline: number | undefined;
   #isClosed = false;
   /** For each call under way, a function that rejects it. */
@@ -106,10 +112,10 @@ export class Core {
     checkOptions("Limiter", options, ["unreachable", "deadline"]);
     const { unreachable = "raise" } = options;
     checkUnreachable(unreachable);
-    const deadline = deadlineMs(options.deadline);
+    const deadline = deadlineMs(options.deadline ?? DEFAULT_DEADLINE_MS);
     this.#transport = transportFor(client, deadline);
     this.#unreachable = unreachable;
-    this.#deadline = deadline;
+    this.#deadline = OWN_TRANSPORT in client ? undefined : deadline;
   }
 
   get hasDeadline(): boolean {
@@ -120,11 +126,10 @@ export class Core {
     return this.#isClosed;
   }
 
-  /** Closes the connections and all breakers. The calls under way and later ones throw Closed. */
+  /** Closes the connections. The calls under way and later ones throw Closed. */
   close(): void {
     this.#isClosed = true;
     for (const reject of this.#underWay) reject(limiterClosed());
-    for (const breaker of this.#breakers.values()) breaker.reset();
     this.#transport.close?.();
   }
 
@@ -184,13 +189,10 @@ export class Core {
       // A reply that cannot be read is as good as lost.
     }
     const commands = call.undo?.(result, isCancelled) ?? [];
-    const send = async () => {
-      for (const command of commands) await this.ask({ ...command, read: Number }).catch(() => 0);
-    };
-    await send();
+    for (const command of commands) await this.ask({ ...command, read: Number }).catch(() => 0);
     if (result !== undefined || call.blockMs === undefined || commands.length === 0) return;
-    await sleep(SECOND_RELEASE_MS);
-    await send();
+    await new Promise((done) => setTimeout(done, SECOND_RELEASE_MS));
+    for (const command of commands) await this.ask({ ...command, read: Number }).catch(() => 0);
   }
 
   /** Returns those of the ids that a MemoryLimiter reserved while Redis could not be reached, and that limiter. */
@@ -241,31 +243,40 @@ export class Core {
     const node = this.#transport.nodeOf?.(key) ?? "";
     let breaker = this.#breakers.get(node);
     if (breaker === undefined) {
-      this.#forgetRemovedNodes();
-      breaker = new Breaker(() => this.#transport.probe(key));
+      breaker = new Breaker(this.#transport.name);
       this.#breakers.set(node, breaker);
     }
     return breaker;
   }
 
-  /** Drops the breakers of nodes that are no longer in the cluster. They would probe forever. */
-  #forgetRemovedNodes(): void {
-    for (const [node, breaker] of this.#breakers) {
-      if (this.#transport.hasNode?.(node) !== false) continue;
-      breaker.reset();
-      this.#breakers.delete(node);
-    }
+  /** Sends a call. One with `merge` is sent to all nodes, and their replies are returned. */
+  async #send(call: Command & { merge?: unknown }, attempt: Attempt): Promise<unknown> {
+    const transport = this.#transport;
+    if (call.merge === undefined) return transport.send(call, attempt);
+    return transport.sendToAll?.(call, attempt) ?? [await transport.send(call, attempt)];
   }
 
-  /**
-   * Returns the server's reply within the deadline. A call with `merge` is sent to all nodes, and their replies are
-   * returned.
-   */
+  /** Sends a PING to the node that has a key. */
+  #ping(key: Key | undefined): Promise<unknown> {
+    const attempt: Attempt = { over: false };
+    const answer = this.#transport.send({ key, words: ["PING"] }, attempt);
+    return within(Math.max(PROBE_MS, this.#deadline ?? 0), answer, () => {
+      attempt.over = true;
+      attempt.abandon?.();
+      attempt.retire?.();
+      return new DeadlinePassed(`no answer to a PING within ${PROBE_MS} ms`);
+    });
+  }
+
+  /** Returns the server's reply within the deadline. */
   #sendWithinDeadline<T>(call: Call<T>, attempt: Attempt): Promise<unknown> {
     const breaker = this.#breakerFor(call.key);
-    if (breaker.isOpen) return Promise.reject(breaker.refusal(this.#transport.name));
+    const refusal = breaker.refusal();
+    if (refusal !== undefined) return Promise.reject(refusal);
     const began = performance.now();
-    const reply = call.merge === undefined ? this.#transport.send(call, attempt) : this.#sendToAll(call, attempt);
+    const reply = breaker.isOpen
+      ? breaker.probe(() => this.#ping(call.key)).then(() => this.#send(call, attempt))
+      : this.#send(call, attempt);
     // BLOCK 0 waits without a limit.
     const withinMs =
       this.#deadline === undefined || call.blockMs === 0 ? Infinity : this.#deadline + (call.blockMs ?? 0);
@@ -289,7 +300,7 @@ export class Core {
         attempt.abandon?.();
         this.#underWay.delete(giveUp);
         signal?.removeEventListener("abort", abort);
-        reject(this.#deadlineError(call.key, breaker, began, withinMs, lateMs));
+        reject(this.#deadlineError(attempt, breaker, began, withinMs, lateMs));
       });
       const stop = () => {
         timer.stop();
@@ -307,9 +318,12 @@ export class Core {
         },
         (error: unknown) => {
           stop();
-          if (attempt.isSent && !isErrorReply(error)) void this.#undo(call, isAborted);
+          const isReply = isErrorReply(error);
+          if (attempt.isSent && !isReply) void this.#undo(call, isAborted);
           if (attempt.over) return;
-          if (isErrorReply(error)) breaker.recordReply(performance.now(), !isNotServing(error));
+          // A master that became a replica: the next connection finds the new one.
+          if (codeOf(error) === "READONLY") attempt.retire?.();
+          if (isReply) breaker.recordReply(performance.now(), !isNotServing(error));
           else if (isUnreachable(error)) breaker.recordFailure(began, performance.now(), error);
           reject(error);
         },
@@ -317,26 +331,20 @@ export class Core {
     });
   }
 
-  /** Sends a call to all nodes of a cluster, or to the server. */
-  async #sendToAll(call: Command, attempt: Attempt): Promise<unknown[]> {
-    const transport = this.#transport;
-    return transport.sendToAll?.(call, attempt) ?? [await transport.send(call, attempt)];
-  }
-
   /** Returns the error of a call whose deadline has passed, and whose timer was late. */
-  #deadlineError(key: Key | undefined, breaker: Breaker, began: number, withinMs: number, lateMs: number): Error {
-    const { name, lastError } = this.#transport;
+  #deadlineError(attempt: Attempt, breaker: Breaker, began: number, withinMs: number, lateMs: number): Error {
+    const { name } = this.#transport;
     if (breaker.lastServed > began + withinMs * EARLY) {
       return new Busy(`${name} answers, but did not answer this call within ${withinMs} ms`);
     }
-    if (lastError instanceof Busy) return lastError;
     const now = performance.now();
-    const isLate = lateMs >= LATE_MS && lateMs * LATE_PART >= (this.#deadline ?? 0);
-    if (isLate && breaker.forgivesLate(began, now)) {
+    const deadline = this.#deadline ?? 0;
+    const isLate = lateMs >= LATE_MS && lateMs * LATE_PART >= deadline;
+    if (isLate && breaker.silentMs(now) < SILENT_DEADLINES * (deadline + lateMs)) {
       return new Busy(`this program was busy, and read no reply of ${name} within ${Math.round(now - began)} ms`);
     }
-    this.#transport.recordSilence?.(key, began);
-    const error = new DeadlinePassed(`${name} did not answer within ${withinMs} ms`, { cause: lastError });
+    if (breaker.silentMs(now) >= now - began) attempt.retire?.();
+    const error = new DeadlinePassed(`${name} did not answer within ${withinMs} ms`);
     breaker.recordFailure(began, now, error);
     return error;
   }

@@ -74,9 +74,18 @@ export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw signal.reason;
 }
 
-const REFUSALS = ["ECONNREFUSED", "ENOENT"];
 const CODES = new Set([
-  ...[...REFUSALS, "ECONNRESET", "ECONNABORTED", "ETIMEDOUT", "EPIPE", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH"],
+  ...[
+    "ECONNREFUSED",
+    "ENOENT",
+    "ECONNRESET",
+    "ECONNABORTED",
+    "ETIMEDOUT",
+    "EPIPE",
+    "ENOTFOUND",
+    "EAI_AGAIN",
+    "EHOSTUNREACH",
+  ],
   ...["ENETUNREACH", "EHOSTDOWN", "ENETDOWN"],
 ]);
 const CLASSES = new Set([
@@ -133,16 +142,6 @@ export function codeOf(error: unknown): string | undefined {
 /** Returns whether the server refused a connection because it already has maxclients. */
 export function isServerFull(error: unknown): error is Error {
   return error instanceof Error && NO_MORE_CONNECTIONS.test(error.message);
-}
-
-/**
- * Returns whether a connection was refused, as nothing listens on the port or path at any address of the host. If the
- * network is down, or a server accepts the connection and hangs up, the next attempt may succeed.
- */
-export function isRefused(error: unknown): boolean {
-  if (error instanceof AggregateError) return error.errors.length > 0 && error.errors.every(isRefused);
-  const { code } = (error ?? {}) as { code?: unknown };
-  return typeof code === "string" && REFUSALS.includes(code);
 }
 
 /** Returns whether an error reply says that the server cannot serve calls now. */

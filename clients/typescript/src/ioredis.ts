@@ -1,23 +1,10 @@
-/** Transports for ioredis: clients, also those that find their server by sentinels, and clusters. */
+/** What a limiter needs of ioredis: copies of clients, also of those that find their server by sentinels, and of clusters. */
 
-import type { Command, Key } from "./command.js";
-import { connectionsLike, type OneTimeClient } from "./connections.js";
-import { codeOf, isErrorReply, isNotServing, isServerFull } from "./errors.js";
+import { type Directory } from "./cluster.js";
+import type { Connections, Copy } from "./connections.js";
+import { isErrorReply, isNotServing, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
-import { slotOf } from "./slot.js";
-import {
-  ClusterTransport,
-  givenUp,
-  limiterClosed,
-  sendTransaction,
-  sleep,
-  type Attempt,
-  type Transact,
-  type Transport,
-} from "./transport.js";
-
-/** The pause between two checks whether a cluster client is ready. */
-const POLL_MS = 5;
+import { within } from "./transport.js";
 
 /** A client or cluster client of ioredis. */
 export interface Ioredis {
@@ -34,7 +21,6 @@ export function callWith(client: Ioredis, [command, ...rest]: readonly Word[]): 
 /** The members of a single client of ioredis that are used here. */
 export interface IoredisClient extends Ioredis {
   readonly status: string;
-  readonly stream?: { cork?(): void; uncork?(): void } | undefined;
   readonly options: Record<string, unknown>;
   connect(): Promise<unknown>;
   disconnect(): void;
@@ -42,62 +28,42 @@ export interface IoredisClient extends Ioredis {
   on(event: string, listener: (error: unknown) => void): unknown;
 }
 
-/**
- * Returns a function to call before each command. The commands of one turn of the event loop are then written together:
- * ioredis writes each by itself, and each write wakes the server.
- */
-function corkOf(client: IoredisClient): () => void {
-  let isCorked = false;
-  return () => {
-    const { stream } = client;
-    if (isCorked || stream?.cork === undefined) return;
-    isCorked = true;
-    stream.cork();
-    process.nextTick(() => {
-      isCorked = false;
-      stream.uncork?.();
-    });
-  };
-}
+/** The settings of every copy: nothing is sent twice, and no time limit but the limiter's own applies. */
+const NEVER_AGAIN = {
+  autoResendUnfulfilledCommands: false,
+  commandTimeout: undefined,
+  socketTimeout: undefined,
+  keyPrefix: "",
+};
 
-function oneTimeIoredis(client: IoredisClient, connectTimeout: number): OneTimeClient {
+export function copyIoredis(client: IoredisClient, connectTimeout: number): Copy {
   const duplicate = client.duplicate({
+    ...NEVER_AGAIN,
     connectTimeout,
     lazyConnect: true,
     retryStrategy: () => null,
     sentinelRetryStrategy: () => null,
     reconnectOnError: null,
-    autoResendUnfulfilledCommands: false,
     maxRetriesPerRequest: null,
     enableOfflineQueue: true,
     enableAutoPipelining: false,
     // The limiter sends a PING itself. With sentinels, the client checks whether it has found the master.
     enableReadyCheck: Boolean(client.options["sentinels"]),
     maxLoadingRetryTime: 200,
-    commandTimeout: undefined,
-    socketTimeout: undefined,
     blockingTimeout: undefined,
     disableClientInfo: true,
-    keyPrefix: "",
+    readOnly: false,
   });
-  const cork = corkOf(duplicate);
-  const oneTime: OneTimeClient = {
+  const copy: Copy = {
     connect: () => duplicate.connect(),
-    send: (words) => {
-      cork();
-      return callWith(duplicate, words);
-    },
+    send: (words) => callWith(duplicate, words),
     isReady: () => duplicate.status === "ready",
     close: () => duplicate.disconnect(),
     lastError: undefined,
   };
-  duplicate.on("error", (error) => (oneTime.lastError = error));
-  return oneTime;
+  duplicate.on("error", (error) => (copy.lastError = error));
+  return copy;
 }
-
-/** Returns the transport for a single client. */
-export const singleIoredis = (client: IoredisClient, deadline: number | undefined): Transport =>
-  connectionsLike(client, oneTimeIoredis, deadline);
 
 /** The members of a cluster client that are used here. */
 export interface IoredisClusterClient extends Ioredis {
@@ -107,166 +73,68 @@ export interface IoredisClusterClient extends Ioredis {
   connect(): Promise<unknown>;
   disconnect(): void;
   duplicate(nodes: unknown[], overrides: object): IoredisClusterClient;
-  nodes(role: "all" | "master"): IoredisNode[];
+  nodes(role: "all" | "master"): IoredisClient[];
   on(event: string, listener: (error: unknown) => void): unknown;
 }
 
-interface IoredisNode extends Ioredis {
-  readonly status: string;
-  readonly options: { readonly host?: string; readonly port?: number };
-  disconnect(): void;
-}
-
-/** Returns the node of a cluster client at an address. */
-function nodeAt(client: IoredisClusterClient, address: string | undefined): IoredisNode | undefined {
-  return client.nodes("all").find(({ options }) => `${options.host}:${options.port}` === address);
-}
+const addressOf = ({ options }: IoredisClient): string => `${String(options["host"])}:${String(options["port"])}`;
 
 /**
- * Returns the node of a cluster client that has a key. Calls go to their node, as the client does not know the keys of RL.*
- * commands: it would send them to any node to be redirected, and a node that does not answer would hold up all calls.
+ * Returns what a cluster client knows of its nodes. It is asked through a copy, because the application's own client may not
+ * be connected. `connectionsTo` is called with the client of a node.
  */
-function nodeFor(client: IoredisClusterClient, key: Key | undefined): IoredisNode | undefined {
-  return key === undefined ? undefined : nodeAt(client, client.slots?.[slotOf(key)]?.[0]);
-}
+export function directoryOfIoredis(
+  client: IoredisClusterClient,
+  connectTimeout: number,
+  connectionsTo: (node: IoredisClient) => Connections,
+): Directory {
+  let copy: IoredisClusterClient | undefined;
+  let connecting: Promise<void> | undefined;
 
-/** Returns the error reply, such as WRONGPASS, because of which a cluster client connected to no node. */
-function refusalOf(error: unknown): Error | undefined {
-  const { lastNodeError } = (error ?? {}) as { lastNodeError?: unknown };
-  // These may pass before the deadline.
-  const mayPass = isNotServing(lastNodeError) || isServerFull(lastNodeError);
-  return isErrorReply(lastNodeError) && !mayPass ? lastNodeError : undefined;
-}
-
-/**
- * Sends calls through a duplicate of a cluster client of ioredis. The application's own client would send a call again if
- * the connection is lost.
- */
-export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
-  #duplicate: IoredisClusterClient | undefined;
-  /** The time of the last answer of each node. */
-  readonly #lastAnswers = new WeakMap<IoredisNode, number>();
-
-  nodeOf(key: Key | undefined): string {
-    return key === undefined ? "" : (this.#duplicate?.slots?.[slotOf(key)]?.[0] ?? "");
-  }
-
-  hasNode(node: string): boolean {
-    return node === "" || this.#duplicate === undefined || nodeAt(this.#duplicate, node) !== undefined;
-  }
-
-  async send(command: Command, attempt: Attempt): Promise<unknown> {
-    const { key = "", blockMs, transaction } = command;
-    if (blockMs !== undefined) {
-      // A client that no node lets in fails like one whose nodes are away.
-      return this.sendBlocking(command, attempt).catch((error: unknown) => {
-        throw (!attempt.isSent && refusalOf(this.lastError)) || error;
-      });
-    }
-    const client = await this.#ready(attempt);
-    if (transaction === undefined) return this.ask(client, command, attempt);
-    const replies = await this.transact(client, key, transaction, attempt);
-    this.#noteAnswer(client, key);
-    return replies;
-  }
-
-  protected override async nodeAt(
-    client: IoredisClusterClient,
-    address: string,
-    attempt: Attempt,
-  ): Promise<Transact | undefined> {
-    const node = nodeAt(client, address);
-    // A node that is not connected yet would keep the transaction, and send it even if the caller has given up.
-    if (node !== undefined && node.status !== "ready" && !attempt.over) await node.call("PING");
-    if (node === undefined) return undefined;
-    return (commands, isAsking) => sendTransaction(commands, (words) => callWith(node, words), isAsking);
-  }
-
-  protected async ask(client: IoredisClusterClient, { key, words }: Command, attempt: Attempt): Promise<unknown> {
-    attempt.isSent = true;
-    const node = nodeFor(client, key);
-    let reply: unknown;
-    try {
-      reply = await callWith(node ?? client, words);
-    } catch (error) {
-      // The slot has moved: the client finds its node, and remembers it.
-      if (node === undefined || !["MOVED", "ASK"].includes(codeOf(error) ?? "")) throw error;
-      if (attempt.over) throw givenUp();
-      reply = await callWith(client, words);
-    }
-    this.#noteAnswer(client, key);
-    return reply;
-  }
-
-  #noteAnswer(client: IoredisClusterClient, key: Key | undefined): void {
-    const node = nodeFor(client, key);
-    if (node !== undefined) this.#lastAnswers.set(node, performance.now());
-  }
-
-  recordSilence(key: Key | undefined, began: number): void {
-    const node = this.#duplicate && nodeFor(this.#duplicate, key);
-    if (node !== undefined && (this.#lastAnswers.get(node) ?? 0) < began) node.disconnect();
-  }
-
-  async sendToAll({ words }: Command, attempt: Attempt): Promise<unknown[]> {
-    const client = await this.#ready(attempt);
-    return Promise.all(client.nodes("master").map((node) => callWith(node, words)));
-  }
-
-  /**
-   * Returns the duplicate when it is connected. It would keep calls until then, and send them even if their callers have
-   * given up.
-   */
-  async #ready(attempt: Attempt): Promise<IoredisClusterClient> {
-    const connectBy = performance.now() + this.connectTimeout;
-    const { timesClosed } = this;
-    while (!attempt.over) {
-      if (timesClosed !== this.timesClosed) throw limiterClosed();
-      if (this.#duplicate === undefined || this.#duplicate.status === "end") {
-        this.#duplicate = this.makeDuplicate();
-        this.#duplicate.connect().catch((error: unknown) => (this.lastError = error));
-      }
-      if (this.#duplicate.status === "ready") return this.#duplicate;
-      const refusal = refusalOf(this.lastError);
-      if (refusal !== undefined) throw refusal;
-      if (performance.now() >= connectBy) throw this.connectError();
-      await sleep(POLL_MS);
-    }
-    throw givenUp();
-  }
-
-  protected makeDuplicate(): IoredisClusterClient {
-    const duplicate = this.client.duplicate([], {
+  async function connect(): Promise<void> {
+    const duplicate = client.duplicate([], {
       lazyConnect: true,
-      clusterRetryStrategy: () => 100,
-      // A call is not sent again if its connection is lost.
+      clusterRetryStrategy: () => null,
       retryDelayOnFailover: 0,
       retryDelayOnClusterDown: 0,
       enableOfflineQueue: true,
       enableAutoPipelining: false,
+      scaleReads: "master",
       keyPrefix: "",
-      redisOptions: {
-        ...this.client.options.redisOptions,
-        autoResendUnfulfilledCommands: false,
-        connectTimeout: this.connectTimeout,
-        commandTimeout: undefined,
-        socketTimeout: undefined,
-        keyPrefix: "",
-      },
+      redisOptions: { ...client.options.redisOptions, ...NEVER_AGAIN, connectTimeout },
     });
-    duplicate.on("ready", () => (this.lastError = undefined));
-    duplicate.on("error", (error) => (this.lastError = error));
-    duplicate.on("node error", (error) => (this.lastError = error));
-    return duplicate;
+    copy = duplicate;
+    let lastNodeError: unknown;
+    duplicate.on("error", (error) => {
+      ({ lastNodeError } = (error ?? {}) as { lastNodeError?: unknown });
+    });
+    try {
+      const late = () => new Unreachable(`no connection to the cluster within ${connectTimeout} ms`);
+      await within(connectTimeout, duplicate.connect(), late);
+    } catch (error) {
+      duplicate.disconnect();
+      // Such as WRONGPASS or NOPERM.
+      throw isErrorReply(lastNodeError) && !isNotServing(lastNodeError) ? lastNodeError : error;
+    }
   }
 
-  protected hangUp(client: IoredisClusterClient): void {
-    client.disconnect();
-  }
-
-  override close(): void {
-    super.close();
-    this.#duplicate?.disconnect();
-    this.#duplicate = undefined;
-  }
+  return {
+    async ready() {
+      if (copy?.status === "ready") return;
+      connecting ??= connect().finally(() => (connecting = undefined));
+      await connecting;
+    },
+    addressOf: (slot) => copy?.slots?.[slot]?.[0],
+    masters: () => (copy?.nodes("master") ?? []).map(addressOf),
+    connect: (address) => {
+      const node = copy?.nodes("all").find((each) => addressOf(each) === address);
+      return Promise.resolve(node && connectionsTo(node));
+    },
+    // Any command that has a key. The copy sends it to some node, which redirects it.
+    refresh: (key) => (copy === undefined ? Promise.resolve() : copy.call("RL.HELD", key)),
+    close: () => {
+      copy?.disconnect();
+      copy = undefined;
+    },
+  };
 }

@@ -260,7 +260,7 @@ export class Local {
         const attempt: Attempt = { over: false };
         const read = (reply: unknown) => readLeaseReply(words, reply);
         try {
-          return await this.#owner.ask({ key: this.#terms.key, words, readonly: false, read, signal }, attempt);
+          return await this.#owner.ask({ key: this.#terms.key, words, read, signal }, attempt);
         } catch (error) {
           if (!isErrorReply(error) || isNotServing(error)) failure = { error };
           return error as Error;

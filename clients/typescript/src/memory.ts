@@ -210,10 +210,6 @@ class MemoryTransport implements Transport {
     return Array.isArray(reply) && reply.some((held) => (held as unknown[])[0] === id);
   }
 
-  async probe(): Promise<void> {
-    // The engine always answers.
-  }
-
   close(): void {
     this.#isClosed = true;
     this.#endWaits(limiterClosed());
@@ -234,7 +230,7 @@ class MemoryClient implements NodeRedis {
   }
 
   sendCommand(words: Word[]): Promise<unknown> {
-    return this[OWN_TRANSPORT].send({ key: undefined, words, readonly: false }, { over: false });
+    return this[OWN_TRANSPORT].send({ key: undefined, words }, { over: false });
   }
 }
 

@@ -34,7 +34,6 @@ function allCall(
   return {
     key: keys[0] ?? "",
     words: [command, String(limits.length), ...keys, ...groups.flatMap(withElse), "MS"],
-    readonly: !isTaking,
     signal,
     undo,
     read: (reply) => {
@@ -95,7 +94,7 @@ function forceAll(clauses: Clauses, options: CallOptions): Call<AllReply> {
 
 /** Returns the call of a transaction. `read` takes the list of replies, even for a single command. */
 function transaction<T>(limits: readonly { key: Key }[], commands: Word[][], read: (replies: unknown[]) => T): Call<T> {
-  const call = { key: limits[0]?.key ?? "", words: commands[0] ?? [], readonly: false };
+  const call = { key: limits[0]?.key ?? "", words: commands[0] ?? [] };
   if (commands.length === 1) return { ...call, read: (reply) => read([reply]) };
   return { ...call, transaction: commands, read: (replies) => read(readArray(replies)) };
 }

@@ -7,9 +7,17 @@ import type { TestContext } from "node:test";
 import { clause, type Clause, type Limit, type Limiter } from "../src/index.js";
 import type { Reply, ReplyWithOptions } from "../src/index.js";
 
-/** A client of node-redis that records commands and returns its replies in turn. A reply that is an Error is thrown. */
+/** The ids that this library makes. */
+export const OWN_ID = / ID [\w-]{16}(?= |$)/g;
+
+/**
+ * A client of node-redis that records commands, without ids that this library made, and returns its replies in turn. A reply
+ * that is an Error is thrown.
+ */
 export class Recorder {
   sent: string[] = [];
+  /** The ids that this library made, in order. */
+  ids: string[] = [];
   readonly replies: unknown[];
 
   constructor(...replies: unknown[]) {
@@ -17,7 +25,9 @@ export class Recorder {
   }
 
   async sendCommand(words: unknown[]): Promise<unknown> {
-    this.sent.push(words.join(" "));
+    const text = words.join(" ");
+    this.ids.push(...(text.match(OWN_ID) ?? []).map((word) => word.slice(4)));
+    this.sent.push(text.replace(OWN_ID, ""));
     const reply = this.replies.shift();
     if (reply instanceof Error) throw reply;
     return reply;

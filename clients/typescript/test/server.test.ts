@@ -210,12 +210,12 @@ for (const [kind, open] of KINDS) {
     });
 
     test("a call that is given up before it has a connection leaves none open", async () => {
-      await limiter.windowRo("k", { limit: 1, period: 1 });
+      const fresh = new Limiter(opened.client);
       const connected = async () => (await plain.info("clients")).match(/connected_clients:(\d+)/)?.[1];
       const before = Number(await connected());
       const given = Array.from({ length: 5 }, () => {
         const controller = new AbortController();
-        const call = limiter.throttle("k", { burst: 9, count: 1, period: 1 }, { block: 0, signal: controller.signal });
+        const call = fresh.throttle("k", { burst: 9, count: 1, period: 1 }, { block: 0, signal: controller.signal });
         controller.abort();
         return assert.rejects(call, (error) => error === controller.signal.reason);
       });
@@ -223,6 +223,7 @@ for (const [kind, open] of KINDS) {
       await sleep(200);
       await until(async () => Number(await connected()) <= before, `more than ${before} connections`);
       assert.equal(await plain.exists("k"), 0, "nothing was sent");
+      fresh.close();
     });
 
     test("error replies are thrown even if outages allow", async () => {
