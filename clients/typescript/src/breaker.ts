@@ -1,6 +1,7 @@
 /** Decides whether to ask a server, by whether it answered before. Times are those of performance.now(). */
 
 import { isErrorReply, isUnreachable, Unreachable } from "./errors.js";
+import { publish } from "./events.js";
 
 /** The number of failures in a row that open the breaker: one may be due to a connection, three are not. */
 export const FAILURES = 3;
@@ -77,6 +78,7 @@ export class Breaker {
   recordReply(now: number, isServed = true): void {
     this.#lastAnswer = now;
     if (isServed) this.lastServed = now;
+    if (this.isOpen) publish("breaker", () => ({ server: this.#name, isOpen: false, error: undefined }));
     this.#failures = 0;
   }
 
@@ -86,5 +88,6 @@ export class Breaker {
     this.#lastError = error;
     this.#lastFailure = now;
     this.#failures += 1;
+    if (this.isOpen) publish("breaker", () => ({ server: this.#name, isOpen: true, error }));
   }
 }

@@ -17,6 +17,7 @@ import {
   throwIfAborted,
   UnknownPolicy,
 } from "./errors.js";
+import { publish } from "./events.js";
 import type { Fallback, Limits } from "./limiter.js";
 import type { Duration } from "./limits.js";
 import { keepReservation, type AllReply } from "./replies.js";
@@ -215,6 +216,7 @@ export class Core {
     if (!isUnreachable(error)) throw this.#clearerError(call, error);
     const unreachable = this.#unreachable;
     if (call.unreached === undefined || unreachable === "raise") throw error;
+    publish("unreachable", () => ({ command: String(call.words[0]), key: call.key, error }));
     if (typeof unreachable === "object") {
       const method = name && (unreachable[name] as ((...args: unknown[]) => Promise<T>) | undefined);
       if (method === undefined) throw error;

@@ -3,6 +3,7 @@
 import { quote } from "./check.js";
 import type { Call, Key } from "./command.js";
 import { Closed, DeadlinePassed, isErrorReply, isNotServing, throwIfAborted } from "./errors.js";
+import { publish } from "./events.js";
 import {
   checkTerms,
   leaseInstance,
@@ -191,7 +192,9 @@ export class Local {
     const error = leases?.unsettled();
     this.#stop();
     this.#owner.recordClose(this);
-    if (error !== undefined && !this.#owner.isForgiven(error)) throw error;
+    if (error === undefined) return;
+    publish("unsettled", () => ({ key: this.#terms.key, error }));
+    if (!this.#owner.isForgiven(error)) throw error;
   }
 
   /** Waits for the end of a round, for CLOSE_TRY_MS at most if nothing else bounds it. */

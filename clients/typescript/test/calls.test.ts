@@ -1,6 +1,7 @@
 /** The words of calls and the results of replies, without a server. */
 
 import assert from "node:assert/strict";
+import { subscribe } from "node:diagnostics_channel";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { describe as suite, test, type TestContext } from "node:test";
@@ -565,6 +566,24 @@ suite("without Redis", () => {
       assert.deepEqual([allowed.allowed, allowed.limited, allowed.reachable], [true, 0, false]);
       assert.deepEqual([denied.limited, denied.reachable, denied.retryAfterMs], [1, false, null]);
     }
+  });
+
+  test("a breaker that opens and closes, and calls decided without Redis, are published", async () => {
+    const messages: [string, Record<string, unknown>][] = [];
+    for (const name of ["breaker", "unreachable"]) {
+      subscribe(`redis-ratelimit-client:${name}`, (message) => messages.push([name, message as never]));
+    }
+    const failures = Array.from({ length: FAILURES }, refused);
+    const limiter = new Limiter(new Recorder(...failures, "PONG", ALLOWED), { unreachable: "deny" });
+    for (const _ of failures) await limiter.throttle("k", "@free");
+    assert.equal((await limiter.throttle("k", "@free")).reachable, true);
+    await assert.rejects(new Limiter(new Recorder(refused())).throttle("k", "@free"));
+    const decided = ["unreachable", { command: "RL.THROTTLE", key: "k", error: failures[0] }];
+    const changed = { server: "the server", isOpen: true, error: failures[0] };
+    assert.deepEqual(messages, [
+      ...[decided, decided, ["breaker", changed], decided],
+      ["breaker", { ...changed, isOpen: false, error: undefined }],
+    ]);
   });
 
   test("error replies are thrown whatever `unreachable` is", async () => {

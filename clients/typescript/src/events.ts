@@ -1,0 +1,34 @@
+/** What a limiter reports to operators, by the module node:diagnostics_channel of the runtime. */
+
+/** The messages by the names of their channels, which begin with "redis-ratelimit-client:". */
+export interface Events {
+  /** The breaker of a server opened, or closed because the server answered. */
+  breaker: { server: string; isOpen: boolean; error: unknown };
+  /** A call was decided without Redis. */
+  unreachable: { command: string; key: string | Buffer | undefined; error: unknown };
+  /** A reservation or a local limit could not be settled. What it holds ends with its lease. */
+  unsettled: { key: string | Buffer | undefined; error: unknown };
+}
+
+interface Channel {
+  readonly hasSubscribers: boolean;
+  publish(message: unknown): void;
+}
+
+const { process } = globalThis as {
+  process?: { getBuiltinModule?(name: string): { channel(name: string): Channel } | undefined };
+};
+// Not imported, as browsers have no such module, and a bundler would look for it.
+const diagnostics = process?.getBuiltinModule?.("node:diagnostics_channel");
+const channelOf = (name: keyof Events) => diagnostics?.channel(`redis-ratelimit-client:${name}`);
+const CHANNELS = {
+  breaker: channelOf("breaker"),
+  unreachable: channelOf("unreachable"),
+  unsettled: channelOf("unsettled"),
+};
+
+/** Publishes a message, which is made only if somebody subscribed to the channel. */
+export function publish<Name extends keyof Events>(name: Name, makeMessage: () => Events[Name]): void {
+  const channel = CHANNELS[name];
+  if (channel?.hasSubscribers) channel.publish(makeMessage());
+}
