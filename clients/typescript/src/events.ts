@@ -6,6 +6,8 @@ export interface Events {
   breaker: { server: string; isOpen: boolean; error: unknown };
   /** A call was decided without Redis. */
   unreachable: { command: string; key: string | Buffer | undefined; error: unknown };
+  /** The leases of these limits ended before their reservation was settled. `ids` has those of all its limits. */
+  lapsed: { names: string[]; ids: Record<string, string> };
   /** A reservation or a local limit could not be settled. What it holds ends with its lease. */
   unsettled: { key: string | Buffer | undefined; error: unknown };
 }
@@ -24,6 +26,7 @@ const channelOf = (name: keyof Events) => diagnostics?.channel(`redis-ratelimit-
 const CHANNELS = {
   breaker: channelOf("breaker"),
   unreachable: channelOf("unreachable"),
+  lapsed: channelOf("lapsed"),
   unsettled: channelOf("unsettled"),
 };
 

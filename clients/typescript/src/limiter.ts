@@ -150,12 +150,15 @@ export class Limiter {
   /**
    * RL.ACQUIRE: reserves, does the work and settles. Throws Denied if the reservation is denied. If the work fails, the
    * reservation is released; otherwise it is applied, or released if it is a semaphore's. Throws Lapsed if the lease ended
-   * before the work did, unless the work itself threw. A `signal` ends the wait for the reservation. To stop the work as
-   * well, let it watch the signal and throw.
+   * before the work did, unless the work itself threw. The lease is renewed while the work runs. A `signal` ends the wait for
+   * the reservation. To stop the work as well, let it watch the signal and throw.
    */
   acquire<T>(key: Key, window: Window | Policy, options: AcquireOptions, work: Work<T>): Promise<T>;
   acquire<T>(key: Key, window: Window | Policy, work: Work<T>): Promise<T>;
-  /** RL.ACQUIRE: reserves, for `await using`, or to be settled by hand. */
+  /**
+   * RL.ACQUIRE: reserves, for `await using`, or to be settled by hand. The lease is renewed until then, or until the program
+   * drops the reservation.
+   */
   acquire(key: Key, window: Window | Policy, options?: ReserveOptions): Promise<Reservation>;
   /**
    * RL.ALL: reserves several limits, does the work and settles them in one step. While the work runs, their leases are
@@ -178,8 +181,6 @@ export class Limiter {
     const reply = await this.#reserveSeveral("acquire", clauses, options);
     const { reservation } = reply;
     if (reservation === undefined) throw new Denied(reply);
-    reservation.renewWhileWorkRuns();
-    if (work === undefined) return reservation;
     return this.#run(work, reservation, options.signal, "apply", false);
   }
 
@@ -202,27 +203,27 @@ export class Limiter {
     if (!reply.allowed) throw new Denied(reply);
     const limits = [clause.acquire(key, window)];
     const reservation = new Reservation(fallback ?? this, limits, reply, this.#core);
-    if (work === undefined) return reservation;
     const method = settle ?? (isSemaphore(window) ? "release" : "apply");
     // Only the server knows whether a policy is a semaphore.
     return this.#run(work, reservation, reserve.signal, method, settle === undefined && typeof window === "string");
   }
 
-  /** Runs the work. If it fails, releases what was reserved. Otherwise settles it. */
-  async #run<T>(
-    work: Work<T>,
+  /** Runs the work. If it fails, releases what was reserved. Otherwise settles it. Without work, returns the reservation. */
+  async #run(
+    work: Work<unknown> | undefined,
     reservation: Reservation,
     signal: AbortSignal | undefined,
     method: "apply" | "release",
     mayBeSemaphore: boolean,
-  ): Promise<T> {
-    let result: T;
+  ): Promise<unknown> {
+    reservation.renewWhileWorkRuns();
+    if (work === undefined) return reservation;
+    let result: unknown;
     try {
       throwIfAborted(signal);
       result = await work(reservation);
     } catch (error) {
-      // The error of the work is more useful than one of releasing, and the lease ends by itself.
-      await reservation.abandon().catch(() => {});
+      await reservation.abandon();
       throw error;
     }
     await reservation.finish(method, mayBeSemaphore);

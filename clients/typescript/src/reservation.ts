@@ -5,6 +5,7 @@ import { integer, quote, toMilliseconds } from "./check.js";
 import type { Clause } from "./clauses.js";
 import type { Call } from "./command.js";
 import { codeOf, Lapsed, throwIfAborted } from "./errors.js";
+import { publish } from "./events.js";
 import type { Core } from "./core.js";
 import type { Limits } from "./limiter.js";
 import type { Integer } from "./limits.js";
@@ -15,7 +16,7 @@ import { applyAll, releaseAll, renewAll, type Costs, type Reserved } from "./sev
 /** The methods of a limiter that settle or renew a reservation. */
 export type Settler = Pick<Limits, "apply" | "release" | "renew">;
 
-/** The number of renewals within the length of a lease, for reservations of several limits. */
+/** The number of renewals within the length of a lease. */
 export const RENEWALS_PER_LEASE = 3;
 /** The lease of a reservation without a lease of its own: the default of the server's setting ratelimit.lease. */
 export const DEFAULT_LEASE_MS = 20_000;
@@ -41,9 +42,13 @@ export class Reservation {
   #settled = false;
   /** The method that was called last, if its signal fired before its reply. It may never have been sent. */
   #cancelled: "apply" | "release" | undefined;
-  #renewalMs: number;
+  #leaseMs: number;
+  /** The time of performance.now() at which the leases end unless they are renewed. */
+  #heldUntil: number;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #isRenewing = false;
+  #loss: Lapsed | undefined;
+  #controller: AbortController | undefined;
 
   /** @internal */
   constructor(
@@ -69,7 +74,8 @@ export class Reservation {
     const leases = limits
       .filter(({ name }) => Object.hasOwn(this.ids, name))
       .map(({ leaseMs = DEFAULT_LEASE_MS }) => leaseMs);
-    this.#renewalMs = renewalMsOf(leases.length > 0 ? Math.min(...leases) : DEFAULT_LEASE_MS);
+    this.#leaseMs = leases.length > 0 ? Math.min(...leases) : DEFAULT_LEASE_MS;
+    this.#heldUntil = performance.now() + this.#leaseMs;
   }
 
   /**
@@ -83,6 +89,16 @@ export class Reservation {
   /** The ids of all reservations, by the names of their limits. */
   get ids(): Record<string, string> {
     return Object.fromEntries(this.#reserved.map(({ name, id }) => [name, id]));
+  }
+
+  /**
+   * Fires when a lease has ended, or may have ended because no renewal was answered within it. What was reserved is free for
+   * others then. The reason is a Lapsed.
+   */
+  get signal(): AbortSignal {
+    this.#controller ??= new AbortController();
+    if (this.#loss !== undefined) this.#controller.abort(this.#loss);
+    return this.#controller.signal;
   }
 
   /** True if apply or release was called. */
@@ -143,13 +159,14 @@ export class Reservation {
   async renew(options: RenewOptions = {}): Promise<boolean> {
     renewWords(options);
     throwIfAborted(options.signal);
-    if (options.lease === undefined) return (await this.#settleOrRenew("renew", options)).length === 0;
-    const renewalMs = renewalMsOf(toMilliseconds("lease", options.lease));
+    const leaseMs = options.lease === undefined ? this.#leaseMs : toMilliseconds("lease", options.lease);
     // Until the server has replied, either lease may be in force.
-    this.#renewalMs = Math.min(this.#renewalMs, renewalMs);
-    if (this.#isRenewing) this.#renewLater();
+    this.#leaseMs = Math.min(this.#leaseMs, leaseMs);
+    if (this.#isRenewing && options.lease !== undefined) this.#renewLater();
+    const began = performance.now();
     const isHeld = (await this.#settleOrRenew("renew", options)).length === 0;
-    this.#renewalMs = renewalMs;
+    this.#leaseMs = leaseMs;
+    if (isHeld) this.#heldUntil = began + leaseMs;
     return isHeld;
   }
 
@@ -168,9 +185,14 @@ export class Reservation {
     }
   }
 
-  /** @internal Releases after the work failed, unless the work settled. */
+  /** @internal Releases after the work failed, unless the work settled. Its error is more useful than one of this. */
   async abandon(): Promise<void> {
-    if (!this.#settled || this.#cancelled !== undefined) await this.release();
+    if (this.#settled && this.#cancelled === undefined) return;
+    await this.release().catch((error: unknown) => this.#reportUnsettled(error));
+  }
+
+  #reportUnsettled(error: unknown): void {
+    publish("unsettled", () => ({ key: this.#reserved[0]?.key, error }));
   }
 
   /**
@@ -189,14 +211,25 @@ export class Reservation {
         throw error;
       });
     } catch (error) {
+      this.#reportUnsettled(error);
       if (this.#core.isForgiven(error)) return;
       throw error;
     }
     // A cancelled settlement may have reached the server. Then there is nothing left.
-    if (lapsed.length === 0 || wasSettled) return;
+    if (lapsed.length > 0 && !wasSettled) throw this.#lose(lapsed, "had lapsed when its work was done");
+  }
+
+  /** Records that leases have ended. Returns the error. */
+  #lose(lapsed: string[], when: string): Lapsed {
     const subject =
       this.id === null ? `what was reserved of ${lapsed.map(quote).join(", ")}` : `the reservation ${this.id}`;
-    throw new Lapsed(`${subject} had lapsed when its work was done`);
+    const loss = new Lapsed(`${subject} ${when}`);
+    if (this.#loss === undefined) {
+      this.#loss = loss;
+      publish("lapsed", () => ({ names: lapsed, ids: this.ids }));
+      this.#controller?.abort(loss);
+    }
+    return loss;
   }
 
   /** Settles or renews all reservations. Returns the names of the limits whose lease had ended. */
@@ -233,9 +266,9 @@ export class Reservation {
     return this.#limiter.apply(key, id, this.#costs.get(name), options);
   }
 
-  /** @internal Renews the leases of several limits until they are settled. */
+  /** @internal Renews the leases until they are settled. */
   renewWhileWorkRuns(): void {
-    if (this.#settleAll === undefined || this.#reserved.length === 0) return;
+    if (this.#reserved.length === 0) return;
     this.#isRenewing = true;
     this.#renewLater();
   }
@@ -243,6 +276,10 @@ export class Reservation {
   #stopRenewing(): void {
     this.#isRenewing = false;
     clearTimeout(this.#timer);
+  }
+
+  get #renewalMs(): number {
+    return Math.max(this.#leaseMs / RENEWALS_PER_LEASE, MIN_RENEWAL_MS);
   }
 
   #renewLater(): void {
@@ -259,11 +296,21 @@ export class Reservation {
 
   async #renewOnce(): Promise<void> {
     if (this.#core.isClosed) return;
+    const began = performance.now();
+    if (began >= this.#heldUntil) this.#lose(Object.keys(this.ids), "may have lapsed: no renewal was answered");
     // If this one fails or hangs, there is time for another one before the leases end.
     this.#renewLater();
+    const leaseMs = this.#leaseMs;
     const signal = AbortSignal.timeout(Math.ceil(this.#renewalMs));
-    const lapsed = await this.#settleOrRenew("renew", { signal }).catch(() => []);
-    if (lapsed.length === this.#reserved.length) this.#stopRenewing();
+    try {
+      const lapsed = await this.#settleOrRenew("renew", { signal });
+      if (this.#settled) return;
+      if (lapsed.length > 0) this.#lose(lapsed, "has lapsed while its work runs");
+      else this.#heldUntil = began + leaseMs;
+      if (lapsed.length === this.#reserved.length) this.#stopRenewing();
+    } catch {
+      // The next one may be answered.
+    }
   }
 
   /**
@@ -275,5 +322,3 @@ export class Reservation {
     return this.finish(this.#isSet ? "apply" : "release");
   }
 }
-
-const renewalMsOf = (leaseMs: number): number => Math.max(leaseMs / RENEWALS_PER_LEASE, MIN_RENEWAL_MS);

@@ -4,6 +4,8 @@
  */
 
 import assert from "node:assert/strict";
+import { subscribe } from "node:diagnostics_channel";
+import { once } from "node:events";
 import { after, before, beforeEach, describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { setFlagsFromString } from "node:v8";
@@ -200,6 +202,49 @@ suite("several limits as one", () => {
     await assert.rejects(reservation.release());
   });
 
+  test("a single reservation is renewed while its work runs, also one that waited, and with `await using`", async () => {
+    const held = [0, 3, 2, -1, 20000, "job"];
+    const renewed = (recorder: Recorder) =>
+      until(() => recorder.sent.filter((sent) => /^RL.RENEW/.test(sent)).length > 2);
+    const [waited, used] = [1, 2].map(() => new Recorder(held, 1, 1, 1, 1, 1)) as [Recorder, Recorder];
+    await new Limiter(waited).acquire("k", NINE, { lease: 90, block: 5 }, () => renewed(waited));
+    {
+      await using job = await new Limiter(used).acquire("k", NINE, { lease: 90 });
+      await renewed(used);
+      assert.equal(job.signal.aborted, false);
+    }
+    assert.deepEqual(
+      [waited, used].map(({ sent }) => sent.slice(3)),
+      [
+        ["RL.RENEW k job", "RL.APPLY k job"],
+        ["RL.RENEW k job", "RL.RELEASE k job"],
+      ],
+    );
+  });
+
+  test("work learns by a signal that its lease has ended, or may have ended", async () => {
+    const held = [0, 3, 2, -1, 20000, "job"];
+    const messages: [string, unknown][] = [];
+    for (const name of ["lapsed", "unsettled"]) {
+      subscribe(`redis-ratelimit-client:${name}`, (message) => messages.push([name, message]));
+    }
+    for (const [replies, text] of [
+      [[held, 0, 0], "the reservation job has lapsed while its work runs"],
+      [[held, ...Array<Error>(9).fill(refused())], "the reservation job may have lapsed: no renewal was answered"],
+    ] as const) {
+      const recorder = new Recorder(...replies);
+      const work = new Limiter(recorder).acquire("k", NINE, { lease: 30 }, async ({ signal }) => {
+        await once(signal, "abort");
+        throw signal.reason;
+      });
+      await assert.rejects(work, (error: Error) => error instanceof Lapsed && error.message === text);
+    }
+    const lapsed = ["lapsed", { names: ["k"], ids: { k: "job" } }];
+    assert.deepEqual(messages.slice(0, 2), [lapsed, lapsed]);
+    const [name, { key, error }] = messages[2] as [string, { key: string; error: Error }];
+    assert.deepEqual([name, key, error.message, messages.length], ["unsettled", "k", refused().message, 3]);
+  });
+
   test("a reservation is renewed only as long as somebody can settle it", async () => {
     setFlagsFromString("--expose-gc");
     const collectGarbage = runInNewContext("gc") as () => void;
@@ -219,7 +264,8 @@ suite("several limits as one", () => {
   test("a longer lease slows renewals only once the server knows it, a shorter one speeds them up at once", async (context) => {
     const deadline = 86_400_000;
     const timers = heldTimers(context);
-    const renewals = () => timers.filter(({ ms }) => ms !== deadline);
+    // Other timers are those of deadlines.
+    const renewals = () => timers.filter(({ ms }) => Number.isInteger(ms) && ms !== deadline);
     const pause = () => renewals().at(-1)!.ms;
     const turn = () => new Promise(setImmediate);
     const renewed = [1, 1];
