@@ -1,7 +1,7 @@
 //! Counters for INFO.
 
-use commands::call::CallResult;
 use commands::counter::Counter;
+use commands::reply::CallResult;
 use commands::table::COMMANDS;
 
 /// Counters of the calls of one command since the module was loaded, by how they ended.

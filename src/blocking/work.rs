@@ -86,7 +86,7 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
             }
             PendingWrite::CountDenial(request) => {
                 let store = self.store(key_ctx, Access::Write);
-                decide(self, store, &request, false, Mode::CountDenial, || true).map(|_| ())
+                decide(self, store, &request, true, Mode::CountDenial, || true).map(|_| ())
             }
         };
         if written != Err(Error::InUse) {

@@ -7,9 +7,8 @@ use crate::redis::call::{entry, Call, CommandNumber, Commands, EntryPoint};
 use crate::redis::context::Context;
 use crate::redis::handlers::WaitNumber;
 use crate::stats::{CommandStats, BY_COMMAND};
-use commands::call::CallResult;
 use commands::error::Error;
-use commands::reply;
+use commands::reply::{self, CallResult};
 use commands::table::{CommandRow, COMMANDS};
 
 macro_rules! entries {
@@ -94,10 +93,7 @@ pub fn answer(ctx: Context, wait: WaitNumber) {
     // Before 7.2, CLIENT UNBLOCK asks again if we ended the wait in the same turn of the event loop.
     let Some((call, result)) = blocking::answer(ctx, wait) else { return };
     let Some(command) = find(call.command) else { return };
-    let result = result.map(|decision| {
-        reply::write(&ctx, &call.request, &decision);
-        CallResult::from_allowed(decision.allowed())
-    });
+    let result = result.map(|decision| reply::write_call(&ctx, &call.request, &decision));
     end_call(ctx, command, result);
 }
 

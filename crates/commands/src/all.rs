@@ -9,14 +9,14 @@
 //! ```
 
 use crate::arguments::{is_else, Arguments, Clause, Family};
-use crate::call::{command_us, CallResult, ServerCall};
+use crate::call::{command_us, ServerCall};
 use crate::error::Error;
 use crate::keyspace::Keyspace;
 use crate::policies::PolicyVerdict;
-use crate::reply::{self, ReplySink};
+use crate::reply::{self, CallResult, ReplySink};
 use crate::take::is_barred;
 use crate::waiting::WaitingKeyspace;
-use engine::{combine, denials, judge, CallOutcome, Decision, Mode, Part, PartOutcome};
+use engine::{combine, denials, read, Mode, Part, PartDecision, Standing};
 use smallvec::SmallVec;
 
 /// The maximum number of keys in a call.
@@ -44,36 +44,35 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallRes
         call_keys.keys.iter().for_each(|key| call_keys.keyspace.wake(*key, None));
     }
     let mut parts = SmallVec::<[Part<_>; FEW_KEYS]>::new();
-    for (&key, Clause { request, place }) in call_keys.keys.iter().zip(&clauses) {
+    for (&key, Clause { request, group }) in call_keys.keys.iter().zip(&clauses) {
         let barred = is_barred(&call_keys.keyspace, key, request, mode)?;
         let store = call_keys.keyspace.store(key, mode.access());
-        parts.push(Part::new(store, request, *place, barred));
+        parts.push(Part::new(store, request, *group, barred));
     }
-    let judged = judge(&mut parts, mode).map_err(Into::into)?;
-    let mut plan = judged.plan(|| call_keys.keyspace.new_id()).map_err(Into::into)?;
-    let outcomes: Outcomes = plan.outcomes().collect();
+    let judged = read(&mut parts).map_err(Into::into)?.judge().map_err(Into::into)?;
+    let plan = judged.plan(mode, || call_keys.keyspace.new_id()).map_err(Into::into)?;
+    let decisions: Decisions = plan.decisions().collect();
     plan.write();
     // Closes the keys before others are notified of a denial.
     parts.clear();
     if !looks {
-        note(&call_keys, &outcomes);
+        note(&call_keys, &decisions);
     }
-    reply_to_all(&call.sink(), &outcomes)
+    reply_to_all(&call.sink(), &decisions)
 }
 
-/// The outcomes of the clauses.
-type Outcomes<'r> = SmallVec<[PartOutcome<'r>; FEW_KEYS]>;
+/// The decisions about the clauses.
+type Decisions<'r> = SmallVec<[PartDecision<'r>; FEW_KEYS]>;
 
 /// Writes the reply: the integers of the clause that decides, its number, and a reply for each clause.
-fn reply_to_all(sink: &impl ReplySink, outcomes: &Outcomes) -> Result<CallResult, Error> {
-    let CallOutcome { verdict, deciding } = combine(outcomes).ok_or(Error::internal())?;
+fn reply_to_all(sink: &impl ReplySink, decisions: &Decisions) -> Result<CallResult, Error> {
+    let (verdict, deciding) = combine(decisions).ok_or(Error::internal())?;
     sink.array(7);
-    let decision = Decision { verdict, ..deciding.decision };
-    reply::integers(sink, &decision, deciding.request.unit);
+    reply::integers(sink, verdict, &deciding.decision, deciding.request.unit);
     sink.unsigned(u64::try_from(deciding.index).unwrap_or(u64::MAX).saturating_add(1));
-    sink.array(outcomes.len());
-    for outcome in outcomes {
-        reply::write(sink, outcome.request, &outcome.decision);
+    sink.array(decisions.len());
+    for part in decisions {
+        reply::write_part(sink, part.request, part.decision.verdict, &part.decision);
     }
     Ok(CallResult::from_allowed(verdict.allowed()))
 }
@@ -81,23 +80,23 @@ fn reply_to_all(sink: &impl ReplySink, outcomes: &Outcomes) -> Result<CallResult
 /// Counts the call for the policies of its clauses: of an allowed call the choice of each group, a shadow that would have
 /// denied, and all clauses of a group that denies. Notes one denial for each such group, on the key of the clause that
 /// speaks for it in the reply.
-fn note<K: Keyspace>(call_keys: &CallKeys<K>, outcomes: &Outcomes) {
-    let allowed = outcomes.iter().all(|outcome| outcome.judgement.group_allowed);
-    for outcome in outcomes.iter().filter(|outcome| outcome.request.takes()) {
-        let verdict = match (outcome.judgement.is_choice, outcome.judgement.allowed) {
-            (true, true) if allowed => PolicyVerdict::Allowed,
-            (true, false) => PolicyVerdict::ShadowDenied,
-            (false, _) if !outcome.judgement.group_allowed => PolicyVerdict::Denied,
-            _ => continue,
+fn note<K: Keyspace>(call_keys: &CallKeys<K>, decisions: &Decisions) {
+    let allowed = decisions.iter().all(|part| part.standing != Standing::Denied);
+    for part in decisions.iter().filter(|part| part.request.takes()) {
+        let verdict = match part.standing {
+            Standing::Choice if allowed => PolicyVerdict::Allowed,
+            Standing::Shadow => PolicyVerdict::ShadowDenied,
+            Standing::Denied => PolicyVerdict::Denied,
+            Standing::Choice | Standing::Spare => continue,
         };
-        if let Some(id) = outcome.request.policy {
+        if let Some(id) = part.request.policy {
             call_keys.keyspace.count_policy(id, verdict);
         }
     }
     // A group that denies only because this denial was counted is not noted.
-    let noted = denials(outcomes)
-        .filter(|(outcome, _)| !outcome.judgement.group_allowed && outcome.request.takes());
-    for key in noted.filter_map(|(outcome, _)| call_keys.keys.get(outcome.index)) {
+    let noted = denials(decisions)
+        .filter(|(part, _)| part.standing == Standing::Denied && part.request.takes());
+    for key in noted.filter_map(|(part, _)| call_keys.keys.get(part.index)) {
         call_keys.keyspace.note_denial(*key);
     }
 }

@@ -11,7 +11,7 @@ use engine::period::{Length, Period, PeriodError};
 use engine::reservation::{is_id, Id};
 use engine::rule::Rule;
 use engine::throttle::Rate;
-use engine::{Ask, Limit, Manner, NewReservation, Place, Quantity, Request, TimeUnit};
+use engine::{Ask, Limit, Manner, NewReservation, Quantity, Request, TimeUnit};
 use std::sync::Arc;
 
 /// The words of a call or of a policy's definition. Word 0 of a call is the name of the command.
@@ -55,8 +55,8 @@ pub enum Family {
 pub struct Clause {
     /// The limit, and what the clause asks of it.
     pub request: Request,
-    /// Its place among the clauses: those that ELSE joins have the same group.
-    pub place: Place,
+    /// The number of its group: clauses that ELSE joins have the same.
+    pub group: usize,
 }
 
 impl Family {
@@ -136,13 +136,13 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         let mut options = Options::default();
         let accepted = family.clause_options();
         let mut request = self.request(environment, family, accepted, &mut options)?;
-        let check = options.has(OptionSet::CHECK);
-        if let (true, Limit::Reserve(_, reserve)) = (check, &mut request.limit) {
+        request.check = options.has(OptionSet::CHECK);
+        if let (true, Limit::Reserve(_, reserve)) = (request.check, &mut request.limit) {
             // A check makes no reservation, so this bound does not apply.
             reserve.max_reservations = u64::MAX;
         }
         request.shadow |= options.has(OptionSet::SHADOW);
-        Ok(Clause { request, place: Place { group, check } })
+        Ok(Clause { request, group })
     }
 
     /// Reads a limit of this family, the quantity, and options, which must be among `accepted` and are added to `options`.
@@ -203,6 +203,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             },
             policy: policy.as_ref().map(|policy| policy.id),
             shadow: policy.as_ref().is_some_and(|policy| policy.shadow),
+            check: false,
         })
     }
 

@@ -54,29 +54,6 @@ pub trait ServerCall<'a>: Words<'a> {
     ) -> Result<(), Error>;
 }
 
-/// The result of a call that was not an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum CallResult {
-    /// The call was allowed, found that a call would be, settled or renewed a reservation, or only reported.
-    Allowed,
-    /// The call was denied, found that a call would be, or found no reservation to settle or renew.
-    Denied,
-    /// The call waits, and gets its reply later.
-    Later,
-}
-
-impl CallResult {
-    /// Returns the result of a call that was allowed or denied.
-    pub fn from_allowed(allowed: bool) -> CallResult {
-        if allowed {
-            CallResult::Allowed
-        } else {
-            CallResult::Denied
-        }
-    }
-}
-
 /// Returns the key of a call, which is its first argument, and the time.
 pub(crate) fn first_key<'a, C: ServerCall<'a>>(call: &C) -> Result<(C::Key, u64), Error> {
     let now_us = command_us(call)?;

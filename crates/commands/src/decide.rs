@@ -6,7 +6,7 @@ use crate::policies::PolicyVerdict;
 use engine::reservation::lease_end_us;
 use engine::settle::release_lease;
 use engine::store::{Access, Store};
-use engine::{judge, Ask, Decision, Limit, Mode, Part, Place, Quantity, Request};
+use engine::{read, Ask, Decision, Limit, Mode, Part, Quantity, Request};
 use std::slice;
 
 /// Decides a request on its key, and writes the result if `accepts_write` returns true, which is only called if there is
@@ -15,7 +15,8 @@ use std::slice;
 ///
 /// # Errors
 ///
-/// [`Error::InUse`] if the write is not accepted, and those of [`judge`] and [`engine::Judged::plan`]. Nothing changes then.
+/// [`Error::InUse`] if the write is not accepted, and those of [`read`], [`engine::Found::judge`] and
+/// [`engine::Judged::plan`]. Nothing changes then.
 #[inline]
 pub fn decide<K: Keyspace>(
     keyspace: &K,
@@ -25,9 +26,10 @@ pub fn decide<K: Keyspace>(
     mode: Mode,
     accepts_write: impl FnOnce() -> bool,
 ) -> Result<Decision, Error> {
-    let mut part = Part::new(store, request, Place::default(), barred);
-    let judged = judge(slice::from_mut(&mut part), mode).map_err(Into::into)?;
-    let mut plan = judged.plan(|| keyspace.new_id()).map_err(Into::into)?;
+    let mut part = Part::new(store, request, 0, barred);
+    let found = read(slice::from_mut(&mut part)).map_err(Into::into)?;
+    let judged = found.judge().map_err(Into::into)?;
+    let plan = judged.plan(mode, || keyspace.new_id()).map_err(Into::into)?;
     let decision = plan.decision();
     if plan.changes_something() && !accepts_write() {
         return Err(Error::InUse);

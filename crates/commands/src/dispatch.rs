@@ -2,9 +2,10 @@
 
 use crate::all::all;
 use crate::arguments::Family;
-use crate::call::{CallResult, ServerCall};
+use crate::call::ServerCall;
 use crate::error::Error;
 use crate::inspect::info;
+use crate::reply::CallResult;
 use crate::report;
 use crate::settle;
 use crate::table::{Command, CommandRow};

@@ -1,10 +1,10 @@
 //! RL.INFO: the state of a key, for someone who wants to know why it is limited.
 
 use crate::arguments::Arguments;
-use crate::call::{first_key, CallResult, ServerCall};
+use crate::call::{first_key, ServerCall};
 use crate::error::Error;
 use crate::keyspace::{KeyState, Keyspace};
-use crate::reply::ReplySink;
+use crate::reply::{CallResult, ReplySink};
 use crate::waiting::WaitingKeyspace;
 use engine::ban::BanNow;
 use engine::entry::Entries;

@@ -18,11 +18,11 @@ mod value;
 pub use engine::line::Ticket;
 pub use value::Value;
 
-use crate::call::CallResult;
 use crate::decide::note;
 use crate::dispatch::run;
 use crate::error::{EchoedWord, Error};
 use crate::policies::PolicyTable;
+use crate::reply::CallResult;
 use crate::settings::{Numbers, Switch};
 use crate::share::Share;
 use crate::table::{CommandRow, COMMANDS};
@@ -130,7 +130,7 @@ impl MemoryServer {
         check_clock(now_us)?;
         let mode = if only_looks { Mode::Look } else { Mode::Final };
         let (keyspace, key) = (&&*self, db_key(name));
-        let decision = decide_in_turn(keyspace, key, request, mode)?;
+        let decision = decide_in_turn(keyspace, key, request, mode, None)?.decision;
         if !only_looks {
             note(keyspace, key, request, &decision);
         }

@@ -26,16 +26,57 @@ pub trait ReplySink {
     }
 }
 
-/// Writes the reply to a request: five integers, and for some options more elements.
-pub fn write(sink: &impl ReplySink, request: &Request, decision: &Decision) {
-    let (verdict, manner) = (decision.verdict, request.ask.manner);
+/// How a call that was not an error ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum CallResult {
+    /// The call was allowed, found that a call would be, settled or renewed a reservation, or only reported.
+    Allowed,
+    /// The call was denied, found that a call would be, or found no reservation to settle or renew.
+    Denied,
+    /// The call waits, and gets its reply later.
+    Later,
+}
+
+impl CallResult {
+    /// Returns the result of a call that was allowed or denied.
+    pub fn from_allowed(allowed: bool) -> CallResult {
+        if allowed {
+            CallResult::Allowed
+        } else {
+            CallResult::Denied
+        }
+    }
+}
+
+/// Writes the reply to a call over one limit, and returns how the call ended. Under SHADOW the caller always gets what it asks
+/// for.
+pub fn write_call(sink: &impl ReplySink, request: &Request, decision: &Decision) -> CallResult {
+    let taken = request.ask.quantity.wanted();
+    let verdict = match decision.verdict {
+        verdict if !request.shadow => verdict,
+        Verdict::Allowed { go_after_us, .. } => Verdict::Allowed { taken, go_after_us },
+        Verdict::Denied { .. } | Verdict::Never => Verdict::taking(taken),
+    };
+    write_part(sink, request, verdict, decision);
+    CallResult::from_allowed(verdict.allowed())
+}
+
+/// Writes the reply about one limit with this verdict: five integers, and for some options more elements.
+pub(crate) fn write_part(
+    sink: &impl ReplySink,
+    request: &Request,
+    verdict: Verdict,
+    decision: &Decision,
+) {
+    let manner = request.ask.manner;
     let reserves = matches!(request.limit, Limit::Reserve(..));
     sink.array(match (reserves, manner) {
         (false, Manner::Whole | Manner::Force) => 5,
         (true, Manner::AtMost) => 8,
         _ => 6,
     });
-    integers(sink, decision, request.unit);
+    integers(sink, verdict, decision, request.unit);
     if reserves {
         match &decision.id {
             Some(id) => sink.text(id.as_bytes()),
@@ -51,16 +92,21 @@ pub fn write(sink: &impl ReplySink, request: &Request, decision: &Decision) {
         (Manner::Ahead { .. }, Verdict::Denied { .. } | Verdict::Never) => sink.integer(-1),
     }
     if let Some(running) = decision.running {
-        sink.unsigned(u64::try_from(running).unwrap_or(u64::MAX));
+        sink.unsigned(running.into());
     }
 }
 
-/// Writes the five integers of a decision.
-pub(crate) fn integers(sink: &impl ReplySink, decision: &Decision, unit: TimeUnit) {
-    sink.unsigned(decision.verdict.limited());
+/// Writes the five integers of a verdict and the decision that it belongs to.
+pub(crate) fn integers(
+    sink: &impl ReplySink,
+    verdict: Verdict,
+    decision: &Decision,
+    unit: TimeUnit,
+) {
+    sink.unsigned(verdict.limited());
     sink.unsigned(decision.limit);
     sink.unsigned(decision.remaining);
-    match decision.verdict.retry_after_us() {
+    match verdict.retry_after_us() {
         Some(us) => sink.unsigned(unit.round_up(us)),
         None => sink.integer(-1),
     }

@@ -1,12 +1,12 @@
 //! RL.POLICIES and RL.TOP, which are about the whole server.
 
 use crate::arguments::Arguments;
-use crate::call::{CallResult, ServerCall};
+use crate::call::ServerCall;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::keyspace::Keyspace;
 use crate::options::{OptionSet, Options};
-use crate::reply::ReplySink;
+use crate::reply::{CallResult, ReplySink};
 
 /// The maximum length of a key in RL.TOP, in bytes. Longer keys are cut.
 pub const MAX_TOP_KEY: usize = 256;

@@ -1,12 +1,12 @@
 //! RL.APPLY, RL.RELEASE and RL.RENEW, which settle or renew reservations, and RL.HELD, which lists them.
 
 use crate::arguments::Arguments;
-use crate::call::{first_key, CallResult, ServerCall};
+use crate::call::{first_key, ServerCall};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::keyspace::Keyspace;
 use crate::options::{OptionSet, Options};
-use crate::reply::ReplySink;
+use crate::reply::{CallResult, ReplySink};
 use crate::waiting::WaitingKeyspace;
 use engine::reservation::Id;
 use engine::settle::{self, SettleOutcome};

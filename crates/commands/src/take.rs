@@ -1,14 +1,16 @@
 //! RL.THROTTLE, RL.WINDOW, RL.ACQUIRE, and their forms that only look.
 
 use crate::arguments::{Arguments, Family};
-use crate::call::{first_key, CallResult, ServerCall};
-use crate::decide::{decide, note};
+use crate::call::{first_key, ServerCall};
+use crate::decide::note;
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
-use crate::reply;
+use crate::reply::{self, CallResult};
 use crate::waiting::WaitingKeyspace;
 use engine::line::deadline_us;
-use engine::{Decision, Mode, Request, Verdict};
+use engine::store::Store;
+use engine::{read, Decision, Judged, Mode, Part, Request};
+use std::slice;
 
 /// Executes a call of a command that takes:
 ///
@@ -36,80 +38,87 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     accepted: OptionSet,
     mode: Mode,
 ) -> Result<CallResult, Error> {
+    // Parse.
     let mut options = Options::default();
     let mut arguments = Arguments::after_key(call);
-    let request = arguments.request(&call.environment(), family, accepted, &mut options);
+    let parsed = arguments.request(&call.environment(), family, accepted, &mut options);
     // Borrowed, because moving the request out of the result would copy it.
-    let request = request.as_ref().map_err(|error| *error)?;
+    let request = parsed.as_ref().map_err(|error| *error)?;
     let (key, now_us) = first_key(call)?;
-    let keyspace = &call.keyspace();
     let block_ms = options.number(OptionSet::BLOCK).filter(|_| call.may_block());
-    let mode = if block_ms.is_some() { Mode::Try } else { mode };
-    let mut decision = decide_in_turn(keyspace, key, request, mode)?;
-    if let Some(ms) = block_ms.filter(|_| !decision.allowed()) {
-        if let Some(wait_us) = time_to_wait_us(&decision, now_us, ms) {
-            return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
-        }
-        if request.count_denied {
-            decision = count_denial(keyspace, key, request)?;
-        }
+    let last_us = block_ms.map(|ms| deadline_us(now_us, ms).unwrap_or(u64::MAX));
+    // Read, judge, plan and write.
+    let keyspace = &call.keyspace();
+    let Attempt { decision, wait_us } = decide_in_turn(keyspace, key, request, mode, last_us)?;
+    if let (Some(wait_us), Some(block_ms)) = (wait_us, block_ms) {
+        return call.join(key, request, block_ms, wait_us).map(|()| CallResult::Later);
     }
-    // The call is over, as it does not wait.
+    // Reply.
     if mode != Mode::Look {
         note(keyspace, key, request, &decision);
     }
-    decision.verdict = shown(decision.verdict, request);
-    reply::write(&call.sink(), request, &decision);
-    Ok(CallResult::from_allowed(decision.allowed()))
+    Ok(reply::write_call(&call.sink(), request, &decision))
 }
 
-/// Returns the microseconds to wait after a denial at `now_us` until the call could be granted. `None` if that cannot be
-/// within the `block_ms` milliseconds that it may wait, 0 for no limit.
-pub fn time_to_wait_us(decision: &Decision, now_us: u64, block_ms: u64) -> Option<u64> {
-    let last_us = deadline_us(now_us, block_ms).unwrap_or(u64::MAX);
-    // A call that SHADOW lets pass counts as allowed. It has no earliest grant, so it does not wait.
-    let in_time = decision.earliest_grant_us.is_some_and(|grant_us| grant_us <= last_us);
-    decision.verdict.retry_after_us().filter(|_| in_time)
+/// What came of an attempt.
+pub struct Attempt {
+    pub decision: Decision,
+    /// How long the call has to wait in line, if nobody gives anything back. `None` if it does not wait: it is over.
+    pub wait_us: Option<u64>,
 }
 
-/// Decides a request after the waiters on its key. Those that cannot be granted yet bar it, unless their LEAVE is larger.
+/// Decides a request after the waiters on its key. Those that cannot be granted yet bar it, unless their LEAVE is larger. A
+/// denied call waits if it could be granted by `last_us`, in Unix microseconds.
 ///
 /// # Errors
 ///
-/// [`Error::Duplicate`] if a waiter will use the id of its reservation, and those of [`decide`].
+/// [`Error::Duplicate`] if a waiter will use the id of its reservation, and those of [`decide`](crate::decide::decide).
 #[inline(always)]
 pub fn decide_in_turn<S: WaitingKeyspace>(
     keyspace: &S,
     key: S::Key,
     request: &Request,
     mode: Mode,
-) -> Result<Decision, Error> {
+    last_us: Option<u64>,
+) -> Result<Attempt, Error> {
     let (looks, takes) = (mode == Mode::Look, request.takes());
     if takes && !looks {
         keyspace.wake(key, None);
     }
     let barred = is_barred(keyspace, key, request, mode)?;
-    let store = keyspace.store(key, mode.access());
-    // The server has checked the command.
-    let decided = decide(keyspace, store, request, barred, mode, || true);
-    if !takes && !looks && decided.is_ok() {
+    // The block closes the key.
+    let attempt = {
+        let mut part = Part::new(keyspace.store(key, mode.access()), request, 0, barred);
+        let found = read(slice::from_mut(&mut part)).map_err(Into::into)?;
+        let mut judged = found.judge().map_err(Into::into)?;
+        let wait_us = wait_in_line_us(&mut judged, last_us).map_err(Into::into)?;
+        // A call that waits is tried again, so its denial does not count yet.
+        let denial = if wait_us.is_some() { Mode::Try } else { mode };
+        let plan = judged.plan(denial, || keyspace.new_id()).map_err(Into::into)?;
+        let decision = plan.decision();
+        plan.write();
+        Attempt { decision, wait_us }
+    };
+    if !takes && !looks {
         // This call may have given back. A call that takes frees nothing, and the waiters before it were tried above.
         keyspace.wake(key, None);
     }
-    decided
+    Ok(attempt)
 }
 
-/// Decides once more a request that will not wait because it cannot be granted in time, so that its denial counts
-/// (COUNTDENIED).
-// Out of line, so that the common path stays small.
-#[cold]
-#[inline(never)]
-fn count_denial<S: WaitingKeyspace>(
-    keyspace: &S,
-    key: S::Key,
-    request: &Request,
-) -> Result<Decision, Error> {
-    decide_in_turn(keyspace, key, request, Mode::Final)
+/// Returns the wait of a denied call that waits in line. `None` if it does not wait: without BLOCK, and if it is certain that
+/// it cannot be granted by `last_us`.
+///
+/// What is certain is what is counted, because only time frees it. What others hold, or wait for, they may give back at any
+/// moment. So the limit is judged once more as if nobody held anything: three uses of a day that are applied deny a call
+/// with `BLOCK 5s` at once, and three that are held let it wait.
+fn wait_in_line_us<S: Store>(
+    judged: &mut Judged<S>,
+    last_us: Option<u64>,
+) -> Result<Option<u64>, S::Error> {
+    let (Some(wait_us), Some(last_us)) = (judged.wait_us(), last_us) else { return Ok(None) };
+    let earliest_us = judged.earliest_grant_us()?;
+    Ok(earliest_us.filter(|earliest_us| *earliest_us <= last_us).map(|_| wait_us))
 }
 
 /// Returns whether a waiter comes before a request. That happens only if the request takes, and not in [`Mode::Look`].
@@ -132,14 +141,4 @@ pub(crate) fn is_barred<S: WaitingKeyspace>(
     }
     let leave = request.leave();
     Ok(request.takes() && keyspace.read_lines(key, |lines, key| lines.is_barred(key, leave)))
-}
-
-/// Returns the verdict in the reply. Under SHADOW the caller always gets what it asks for.
-fn shown(verdict: Verdict, request: &Request) -> Verdict {
-    let go_after_us = match verdict {
-        _ if !request.shadow => return verdict,
-        Verdict::Allowed { go_after_us, .. } => go_after_us,
-        Verdict::Denied { .. } | Verdict::Never => 0,
-    };
-    Verdict::Allowed { taken: request.ask.quantity.wanted(), go_after_us }
 }

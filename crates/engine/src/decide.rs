@@ -1,11 +1,11 @@
-//! The steps of a call, for one limit or several: [`judge`], [`Judged::plan`], [`Plan::write`]. The
+//! The steps of a call, for one limit or several: [`read`], [`Found::judge`], [`Judged::plan`], [`Plan::write`]. The
 //! documentation of the crate has a diagram and an example.
 
 mod bucket_state;
 mod window_state;
 
 use crate::decision::{Decision, Verdict};
-use crate::groups::{Judgement, PartOutcome, Place};
+use crate::groups::{PartDecision, Standing};
 use crate::request::{Limit, Request};
 use crate::reservation::Id;
 use crate::store::{Access, BucketKey, Store, WindowKey};
@@ -23,7 +23,7 @@ pub enum Mode {
     Try,
     /// In addition to those of [`Mode::Try`], a denial that counts, and a ban.
     Final,
-    /// A denial that counts, even if the call could be granted by now. For a wait that ended while nothing could be written.
+    /// A denial that counts, of a barred call. For a wait that ended while nothing could be written.
     CountDenial,
 }
 
@@ -37,38 +37,36 @@ impl Mode {
     }
 }
 
-/// What a call plans for one of its keys.
+/// What a call does to one of its keys.
 #[derive(Clone, Copy)]
 enum Action {
-    /// Change nothing.
+    /// Nothing.
     Look,
-    /// Grant the call.
+    /// It takes or gives back.
     Grant,
-    /// Deny the call. This heals the key after the clock was set back. If it writes to a window, it drops reservations that
-    /// are gone.
-    Deny {
-        /// The denial counts if the request says so (COUNTDENIED).
-        counts: bool,
-        /// The denial may close the key for this many milliseconds.
-        ban_ms: Option<u64>,
-    },
+    /// It corrects what a clock that was set back has left in the future. If it writes to a window, it also drops
+    /// reservations that are gone. That is all that a denial does if it is not the end of the call, or not the key's own.
+    Heal,
+    /// It also counts the denial if the request says so (COUNTDENIED), and may close the key for this many milliseconds.
+    Deny { ban_ms: Option<u64> },
 }
 
-/// One limit of a call, on its key. The [`Plan`] has the decision about it.
+/// One limit of a call, on its key.
 pub struct Part<'r, S: Store> {
     request: &'r Request,
-    place: Place,
+    /// The number of its group. The limits of a group follow each other.
+    group: usize,
     /// A waiter comes first, so the call is not granted anything if it takes without FORCE.
     barred: bool,
     pub(crate) state: PartState<'r, S>,
-    judgement: Judgement,
-    /// The verdict of the decision. A denial that counts changes it.
+    /// The verdict on the key as the call found it.
     verdict: Verdict,
-    /// See [`Decision::earliest_grant_us`].
-    earliest_grant_us: Option<u64>,
+    standing: Standing,
+    /// The decision, on the key as the call leaves it.
+    decision: Decision,
 }
 
-/// The state of a part: what was read from its key, and the changes to write.
+/// The key of a part as it was read, and the edit that was planned.
 #[expect(clippy::large_enum_variant, reason = "a call allocates nothing")]
 pub(crate) enum PartState<'r, S: Store> {
     Bucket(BucketState<'r, S>),
@@ -76,20 +74,19 @@ pub(crate) enum PartState<'r, S: Store> {
 }
 
 impl<'r, S: Store> Part<'r, S> {
-    /// Creates a part for a limit with this place in its call. With `barred` a waiter on its key comes first. The key is
+    /// Creates a part for a limit in the group with this number. With `barred` a waiter on its key comes first. The key is
     /// not read yet.
     // Inlined, and each arm makes the whole part, so that the large value is built in the caller's frame and not copied.
     #[inline(always)]
-    pub fn new(store: S, request: &'r Request, place: Place, barred: bool) -> Part<'r, S> {
-        let (judgement, verdict) = (Judgement::default(), Verdict::default());
+    pub fn new(store: S, request: &'r Request, group: usize, barred: bool) -> Part<'r, S> {
         let part = |state| Part {
             request,
-            place,
+            group,
             barred,
             state,
-            judgement,
-            verdict,
-            earliest_grant_us: None,
+            verdict: Verdict::default(),
+            standing: Standing::default(),
+            decision: Decision::default(),
         };
         match &request.limit {
             Limit::Rate(rate) => part(PartState::Bucket(BucketState::new(store, request, rate))),
@@ -99,104 +96,137 @@ impl<'r, S: Store> Part<'r, S> {
         }
     }
 
-    /// Returns whether the limit lets its group be allowed: it would allow the call, or it never denies one (SHADOW).
-    fn permits(&self) -> bool {
-        self.judgement.allowed || self.request.shadow
-    }
-
-    /// Returns what to plan for this key in a call that is `allowed` or not.
+    /// Returns what a call in this mode, which is `allowed` or not, does to this key.
     fn action(&self, mode: Mode, allowed: bool) -> Action {
-        if mode == Mode::Look {
-            return Action::Look;
-        }
-        if allowed && self.judgement.allowed {
-            let takes = self.judgement.is_choice && !self.place.check;
-            return if takes { Action::Grant } else { Action::Look };
-        }
         // Counting a denial, or a ban, would take from waiters. Under SHADOW the caller does not see the denial.
-        let is_final = mode == Mode::Final && !allowed && !self.barred && !self.request.shadow;
-        // Only a group that denies the call bans.
-        let ban_ms = self.request.ban_ms.filter(|_| is_final && !self.judgement.group_allowed);
-        Action::Deny { counts: is_final || mode == Mode::CountDenial, ban_ms }
-    }
-
-    /// Returns the decision, as the planned changes leave the key.
-    #[inline]
-    fn decision(&mut self) -> Decision {
-        let decision = match &mut self.state {
-            PartState::Bucket(state) => state.bucket.decision(self.verdict),
-            PartState::Window(state) => state.decision(self.verdict),
-        };
-        Decision { earliest_grant_us: self.earliest_grant_us, ..decision }
+        let is_own_denial = !allowed && !self.barred && !self.request.shadow;
+        match (mode, self.standing) {
+            (Mode::Look, _) => Action::Look,
+            (_, Standing::Choice) if allowed && !self.request.check => Action::Grant,
+            (_, Standing::Choice) if allowed => Action::Look,
+            (_, Standing::Spare) if allowed && self.verdict.allowed() => Action::Look,
+            (Mode::CountDenial, _) => Action::Deny { ban_ms: None },
+            // Only a group that denies the call bans.
+            (Mode::Final, Standing::Denied) if is_own_denial => {
+                Action::Deny { ban_ms: self.request.ban_ms }
+            }
+            (Mode::Final, _) if is_own_denial => Action::Deny { ban_ms: None },
+            (Mode::Try | Mode::Final, _) => Action::Heal,
+        }
     }
 }
 
-/// A call whose keys were read: each of its limits has a verdict.
+/// A call whose keys were read.
 #[must_use]
-pub struct Judged<'p, 'r, S: Store> {
+pub struct Found<'p, 'r, S: Store> {
     parts: &'p mut [Part<'r, S>],
-    mode: Mode,
-    allowed: bool,
 }
 
-/// Reads the keys of a call over these limits, and finds whether it is allowed.
+/// Reads the keys of a call over these limits.
 ///
 /// # Errors
 ///
-/// The store's own, and every [`Refusal`](crate::refusal::Refusal) except `Semaphore` and `SumTooLarge`.
+/// The store's own, `NotBucket`, `NotWindow`, `Foreign`, `Clock` and `Duplicate`.
 // Inlined, as are the steps after it, because every call passes through them.
 #[inline(always)]
-pub fn judge<'p, 'r, S: Store>(
-    parts: &'p mut [Part<'r, S>],
-    mode: Mode,
-) -> Result<Judged<'p, 'r, S>, S::Error> {
-    let mut allowed = true;
-    for group in parts.chunk_by_mut(|one, next| one.place.group == next.place.group) {
-        let mut has_choice = false;
-        for part in &mut *group {
-            // FORCE goes ahead of waiters, and a call that takes nothing is never barred.
-            let barred =
-                (part.barred || mode == Mode::CountDenial) && part.request.ask.takes_unforced();
-            part.verdict = match &mut part.state {
-                PartState::Bucket(state) => state.judge(barred)?,
-                PartState::Window(state) => state.judge(barred)?,
-            };
-            part.judgement.allowed = part.verdict.allowed();
-            part.judgement.is_choice = !has_choice && part.permits();
-            if part.judgement.is_choice {
-                has_choice = true;
-                if let PartState::Window(state) = &part.state {
-                    state.check_room(part.verdict)?;
-                }
-            }
+pub fn read<'p, 'r, S: Store>(parts: &'p mut [Part<'r, S>]) -> Result<Found<'p, 'r, S>, S::Error> {
+    for part in &mut *parts {
+        match &mut part.state {
+            PartState::Bucket(state) => state.read()?,
+            PartState::Window(state) => state.read()?,
         }
-        group.iter_mut().for_each(|part| part.judgement.group_allowed = has_choice);
-        allowed &= has_choice;
     }
-    Ok(Judged { parts, mode, allowed })
+    Ok(Found { parts })
 }
 
-impl<'p, 'r, S: Store> Judged<'p, 'r, S> {
-    /// Plans what to write. `new_id` makes the id of a reservation that the caller did not name.
+impl<'p, 'r, S: Store> Found<'p, 'r, S> {
+    /// Finds whether the call is allowed: whether each of its groups is, and which limit of a group is its choice.
     ///
     /// # Errors
     ///
-    /// The store's own, `Foreign`, `Clock`, `DebtTooLong` and `SumTooLarge`.
+    /// The store's own, `Foreign`, `DebtTooLong` and `TooManyReservations`.
     #[inline(always)]
-    pub fn plan(self, mut new_id: impl FnMut() -> Id) -> Result<Plan<'p, 'r, S>, S::Error> {
-        let Judged { parts, mode, allowed } = self;
+    pub fn judge(self) -> Result<Judged<'p, 'r, S>, S::Error> {
+        let parts = self.parts;
+        let mut allowed = true;
+        for group in parts.chunk_by_mut(|one, next| one.group == next.group) {
+            let mut has_choice = false;
+            for part in &mut *group {
+                // FORCE goes ahead of waiters, and a call that takes nothing is never barred.
+                let barred = part.barred && part.request.ask.takes_unforced();
+                part.verdict = match &mut part.state {
+                    PartState::Bucket(state) => state.judge(barred)?,
+                    PartState::Window(state) => state.judge(barred)?,
+                };
+                part.standing = match part.verdict.allowed() {
+                    _ if has_choice => Standing::Spare,
+                    true => Standing::Choice,
+                    false if part.request.shadow => Standing::Shadow,
+                    false => Standing::Denied,
+                };
+                if matches!(part.standing, Standing::Choice | Standing::Shadow) {
+                    has_choice = true;
+                    if let PartState::Window(state) = &part.state {
+                        state.check_room(part.verdict)?;
+                    }
+                }
+            }
+            if has_choice {
+                let before = group.iter_mut().filter(|part| part.standing == Standing::Denied);
+                before.for_each(|part| part.standing = Standing::Spare);
+            }
+            allowed &= has_choice;
+        }
+        Ok(Judged { parts, allowed })
+    }
+}
+
+/// A call of which is known whether it is allowed.
+#[must_use]
+pub struct Judged<'p, 'r, S: Store> {
+    parts: &'p mut [Part<'r, S>],
+    allowed: bool,
+}
+
+impl<'p, 'r, S: Store> Judged<'p, 'r, S> {
+    /// Returns the wait of a call over one limit that is denied, in microseconds. `None` if it is allowed, or can never be.
+    pub fn wait_us(&self) -> Option<u64> {
+        let denying = self.parts.first().filter(|_| !self.allowed)?;
+        denying.verdict.retry_after_us()
+    }
+
+    /// Returns the earliest grant in Unix microseconds of a call over one limit, if nobody held anything or waited. `None`
+    /// if it can never be granted.
+    ///
+    /// # Errors
+    ///
+    /// The store's own, and `Foreign`.
+    pub fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
+        match self.parts.first_mut().map(|part| &mut part.state) {
+            None => Ok(None),
+            Some(PartState::Bucket(state)) => state.earliest_grant_us(),
+            Some(PartState::Window(state)) => state.earliest_grant_us(),
+        }
+    }
+
+    /// Plans what to write, and decides. `new_id` makes the id of a reservation that the caller did not name.
+    ///
+    /// # Errors
+    ///
+    /// The store's own, `Foreign`, `Clock` and `SumTooLarge`.
+    #[inline(always)]
+    pub fn plan(
+        self,
+        mode: Mode,
+        mut new_id: impl FnMut() -> Id,
+    ) -> Result<Plan<'p, 'r, S>, S::Error> {
+        let Judged { parts, allowed } = self;
         for part in &mut *parts {
             let action = part.action(mode, allowed);
-            part.verdict = match &mut part.state {
+            part.decision = match &mut part.state {
                 PartState::Bucket(state) => state.plan(part.verdict, action),
                 PartState::Window(state) => state.plan(part.verdict, action, &mut new_id)?,
             };
-            if mode == Mode::Try && !allowed {
-                part.earliest_grant_us = match &mut part.state {
-                    PartState::Bucket(state) => state.earliest_grant_us()?,
-                    PartState::Window(state) => state.earliest_grant_us()?,
-                };
-            }
         }
         Ok(Plan { parts })
     }
@@ -211,18 +241,18 @@ pub struct Plan<'p, 'r, S: Store> {
 impl<'r, S: Store> Plan<'_, 'r, S> {
     /// Returns the decision about the first limit, which is the only one of most calls.
     #[inline]
-    pub fn decision(&mut self) -> Decision {
-        self.parts.first_mut().map_or_else(Decision::default, Part::decision)
+    pub fn decision(&self) -> Decision {
+        self.parts.first().map_or_else(Decision::default, |part| part.decision)
     }
 
-    /// Returns the outcome for each limit, in their order.
-    pub fn outcomes(&mut self) -> impl Iterator<Item = PartOutcome<'r>> + use<'_, 'r, S> {
-        self.parts.iter_mut().enumerate().map(|(index, part)| PartOutcome {
+    /// Returns the decision about each limit, in their order.
+    pub fn decisions(&self) -> impl Iterator<Item = PartDecision<'r>> + use<'_, 'r, S> {
+        self.parts.iter().enumerate().map(|(index, part)| PartDecision {
             index,
             request: part.request,
-            place: part.place,
-            decision: part.decision(),
-            judgement: part.judgement,
+            group: part.group,
+            standing: part.standing,
+            decision: part.decision,
         })
     }
 
@@ -230,7 +260,7 @@ impl<'r, S: Store> Plan<'_, 'r, S> {
     pub fn changes_something(&self) -> bool {
         self.parts.iter().any(|part| match &part.state {
             PartState::Bucket(state) => state.edit != BucketEdit::Keep,
-            PartState::Window(state) => state.planned.is_some(),
+            PartState::Window(state) => state.change.is_some(),
         })
     }
 
@@ -240,9 +270,9 @@ impl<'r, S: Store> Plan<'_, 'r, S> {
         for part in self.parts {
             match &mut part.state {
                 PartState::Bucket(BucketState { key, edit, .. }) => key.write(*edit),
-                PartState::Window(WindowState { key, count, planned, .. }) => {
-                    if let Some(planned) = planned {
-                        key.write(planned.edit(count));
+                PartState::Window(WindowState { key, change, .. }) => {
+                    if let Some(change) = change {
+                        key.write(change.edit());
                     }
                 }
             }

@@ -1,4 +1,12 @@
 //! What a call asks of one limit, and what is decided about it. Times are in microseconds.
+//!
+//! ```text
+//! Refusal       the call is an error, and changes nothing
+//! Verdict       one limit allows the call, denies it for a time, or can never allow it
+//! Standing      what that means for the call: the limit is its group's choice, or not
+//! Decision      a verdict, and the state in which the call leaves the key: the numbers of a reply
+//! PartDecision  a decision and a standing, in a call over several limits
+//! ```
 
 use crate::reservation::Id;
 
@@ -100,7 +108,7 @@ impl Verdict {
 }
 
 /// The decision about a request on one key: its [`Verdict`], and the state in which the call leaves the key. Of several
-/// limits in a call, each has its own, in a [`PartOutcome`](crate::groups::PartOutcome).
+/// limits in a call, each has its own, in a [`PartDecision`](crate::groups::PartDecision).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Whether the request is allowed. This is as it is after a denial was counted (COUNTDENIED).
@@ -114,10 +122,7 @@ pub struct Decision {
     /// The id of the reservation that the call made.
     pub id: Option<Id>,
     /// The number of reservations of the key whose lease runs after this call. `None` unless it reserves with ATMOST.
-    pub running: Option<usize>,
-    /// The earliest grant in Unix microseconds if nobody held or waited for anything. `None` if the call can never be
-    /// granted, and unless it was denied in [`Mode::Try`](crate::decide::Mode::Try).
-    pub earliest_grant_us: Option<u64>,
+    pub running: Option<u32>,
 }
 
 impl Decision {

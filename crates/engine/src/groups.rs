@@ -12,98 +12,84 @@ use crate::decision::{Decision, Obstacle, Verdict};
 use crate::request::Request;
 use std::cmp::Reverse;
 
-/// The place of a limit in its call. The default is that of the only limit.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Place {
-    /// The number of its group. The limits of a group follow each other.
-    pub group: usize,
-    /// The limit must allow the call, but nothing is taken from it (CHECK).
-    pub check: bool,
-}
-
-/// The outcome of a call for one of its limits: the [`Decision`] about that limit, and what it means for the call.
+/// The decision about one limit of a call, and what the limit is to the call.
 #[derive(Clone, Copy, Debug)]
-pub struct PartOutcome<'r> {
+pub struct PartDecision<'r> {
     /// The index of the limit in the call.
     pub index: usize,
     /// What the call asks of the limit.
     pub request: &'r Request,
-    /// The place of the limit in the call.
-    pub place: Place,
+    /// The number of its group. The limits of a group follow each other.
+    pub group: usize,
+    /// What it is to the call, from before a denial was counted.
+    pub standing: Standing,
     /// The decision, as the call leaves the key.
     pub decision: Decision,
-    /// The judgement of the limit, from before a denial was counted.
-    pub judgement: Judgement,
 }
 
-/// Whether a limit would allow a call, and what follows for its group. The default denies.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Judgement {
-    /// The limit would allow the call.
-    pub allowed: bool,
-    /// The limit is the choice of its group: the first that would be allowed, or that never denies (SHADOW).
-    pub is_choice: bool,
-    /// Its group has a choice. The call is allowed if each group has one.
-    pub group_allowed: bool,
+/// What a limit is to its call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// The choice of its group: the first that would be allowed. An allowed call takes from it.
+    Choice,
+    /// The choice of its group, because it never denies (SHADOW), although it would be denied.
+    Shadow,
+    /// Another limit is the choice of its group.
+    Spare,
+    /// No limit of its group would be allowed. So the call is denied.
+    #[default]
+    Denied,
 }
 
-/// The outcome of a call over all its limits, which follows from their [`PartOutcome`]s.
-#[derive(Clone, Copy, Debug)]
-pub struct CallOutcome<'p, 'r> {
-    /// The verdict on the whole call. One that allows takes 0: what a limit takes is in its own outcome.
-    pub verdict: Verdict,
-    /// The outcome for the limit that decides.
-    pub deciding: &'p PartOutcome<'r>,
-}
-
-/// Combines the outcomes for all limits of a call. `None` if there are none.
-pub fn combine<'p, 'r>(outcomes: &'p [PartOutcome<'r>]) -> Option<CallOutcome<'p, 'r>> {
-    if outcomes.iter().all(|outcome| outcome.judgement.group_allowed) {
-        let choices = || outcomes.iter().filter(|outcome| outcome.judgement.is_choice);
-        let all_shadows = choices().all(|outcome| outcome.request.shadow);
-        let enforced = choices().filter(|outcome| all_shadows || !outcome.request.shadow);
-        let deciding = enforced.min_by_key(|outcome| room(outcome))?;
-        return Some(CallOutcome { verdict: Verdict::taking(0), deciding });
+/// Returns the verdict on the whole call, and the limit that decides. A verdict that allows takes 0: what a limit takes is in
+/// its own decision. `None` if there are no limits.
+pub fn combine<'p, 'r>(parts: &'p [PartDecision<'r>]) -> Option<(Verdict, &'p PartDecision<'r>)> {
+    if parts.iter().all(|part| part.standing != Standing::Denied) {
+        let choices = || parts.iter().filter(|part| part.standing != Standing::Spare);
+        let all_shadows = choices().all(|part| part.request.shadow);
+        let enforced = choices().filter(|part| all_shadows || !part.request.shadow);
+        let deciding = enforced.min_by_key(|part| room(part))?;
+        return Some((Verdict::taking(0), deciding));
     }
-    let all_held = denials(outcomes).all(|(_, held)| held);
+    let all_held = denials(parts).all(|(_, held)| held);
     let obstacle = if all_held { Obstacle::Held } else { Obstacle::Counted };
     // Of several waits that are the longest, the first decides: `min_by_key` returns the first.
-    let (deciding, _) = denials(outcomes).min_by_key(|(outcome, _)| Reverse(wait(outcome)))?;
+    let (deciding, _) = denials(parts).min_by_key(|(part, _)| Reverse(wait(part)))?;
     let verdict = match deciding.decision.verdict.retry_after_us() {
         Some(wait_us) => Verdict::Denied { wait_us, obstacle },
         None => Verdict::Never,
     };
-    Some(CallOutcome { verdict, deciding })
+    Some((verdict, deciding))
 }
 
-/// Returns the outcome that speaks for each group that denies: the first of those with the shortest wait. With it comes
+/// Returns the decision that speaks for each group that denies: the first of those with the shortest wait. With it comes
 /// whether one of the limits of the group denies only because others hold.
 pub fn denials<'p, 'r>(
-    outcomes: &'p [PartOutcome<'r>],
-) -> impl Iterator<Item = (&'p PartOutcome<'r>, bool)> {
-    let groups = outcomes.chunk_by(|one, other| one.place.group == other.place.group);
+    parts: &'p [PartDecision<'r>],
+) -> impl Iterator<Item = (&'p PartDecision<'r>, bool)> {
+    let groups = parts.chunk_by(|one, other| one.group == other.group);
     groups.filter_map(|group| {
-        let denies = |outcome: &PartOutcome| !outcome.request.shadow && !outcome.decision.allowed();
+        let denies = |part: &PartDecision| !part.request.shadow && !part.decision.allowed();
         if !group.iter().all(denies) {
             return None;
         }
-        let is_held = |outcome: &PartOutcome| {
-            matches!(outcome.decision.verdict, Verdict::Denied { obstacle: Obstacle::Held, .. })
+        let is_held = |part: &PartDecision| {
+            matches!(part.decision.verdict, Verdict::Denied { obstacle: Obstacle::Held, .. })
         };
         let held = group.iter().any(is_held);
-        group.iter().min_by_key(|outcome| wait(outcome)).map(|outcome| (outcome, held))
+        group.iter().min_by_key(|part| wait(part)).map(|part| (part, held))
     })
 }
 
 /// Returns the number of such calls for which there is still room. Limits from which the call takes nothing come last.
-fn room(outcome: &PartOutcome) -> (bool, u64) {
-    let quantity = if outcome.place.check { 0 } else { outcome.request.ask.quantity.wanted() };
-    outcome.decision.remaining.checked_div(quantity).map_or((true, 0), |calls| (false, calls))
+fn room(part: &PartDecision) -> (bool, u64) {
+    let quantity = if part.request.check { 0 } else { part.request.ask.quantity.wanted() };
+    part.decision.remaining.checked_div(quantity).map_or((true, 0), |calls| (false, calls))
 }
 
 /// Returns the wait of a denial, where never is the longest.
-fn wait(outcome: &PartOutcome) -> (bool, u64) {
-    outcome.decision.verdict.retry_after_us().map_or((true, 0), |us| (false, us))
+fn wait(part: &PartDecision) -> (bool, u64) {
+    part.decision.verdict.retry_after_us().map_or((true, 0), |us| (false, us))
 }
 
 #[cfg(test)]

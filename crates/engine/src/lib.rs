@@ -1,19 +1,20 @@
 //! The limits of redis-ratelimit, as pure code without a server or a clock: a state and the time go in, a decision and the
-//! changes of the state come out. A call, over one limit or several, is decided in three steps:
+//! changes of the state come out. A call, over one limit or several, is decided in four steps:
 //!
 //! ```text
-//! Part --judge--> Judged --plan--> Plan --write--> the keys
-//!        reads every key    reads what it removes     cannot fail
+//! Part --read--> Found --judge--> Judged --plan--> Plan --write--> the keys
+//!       the keys      is it allowed?    what becomes of them     cannot fail
 //! ```
 //!
-//! [`judge`] finds whether the call is allowed, and [`Judged::plan`] what each limit does about it. An error of either
-//! leaves every key as it was. The decisions come from the [`Plan`].
+//! [`read`] finds what each key holds, [`Found::judge`] whether the call is allowed, and [`Judged::plan`] what it does to
+//! each key. An error of any of these leaves every key as it was. The [`Plan`] has the decisions, which are about the keys
+//! as the call leaves them.
 //!
 //! A call over several limits is all or nothing: it is allowed if each group of limits is, and a group if one of its limits
 //! would be.
 //!
 //! ```
-//! use redis_ratelimit_engine::{judge, Limit, Mode, Part, Place, Request};
+//! use redis_ratelimit_engine::{read, Limit, Mode, Part, Request};
 //! use redis_ratelimit_engine::memory::Memory;
 //! use redis_ratelimit_engine::throttle::Rate;
 //!
@@ -21,13 +22,13 @@
 //! let ten_an_hour = Request::new(Limit::Rate(Rate::new(9, 10, 3_600_000).unwrap()));
 //! let (memory, now_us) = (Memory::default(), 1_795_223_799_544_558);
 //! let remaining = || {
-//!     let [first, second] = [0, 1].map(|group| Place { group, check: false });
 //!     let mut parts = [
-//!         Part::new(memory.key(b"short", now_us), &one_a_second, first, false),
-//!         Part::new(memory.key(b"long", now_us), &ten_an_hour, second, false),
+//!         Part::new(memory.key(b"short", now_us), &one_a_second, 0, false),
+//!         Part::new(memory.key(b"long", now_us), &ten_an_hour, 1, false),
 //!     ];
-//!     let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
-//!     let remaining: Vec<u64> = plan.outcomes().map(|limit| limit.decision.remaining).collect();
+//!     let judged = read(&mut parts).unwrap().judge().unwrap();
+//!     let plan = judged.plan(Mode::Final, || unreachable!()).unwrap();
+//!     let remaining: Vec<u64> = plan.decisions().map(|limit| limit.decision.remaining).collect();
 //!     plan.write();
 //!     remaining
 //! };
@@ -36,7 +37,6 @@
 //! assert_eq!(remaining(), [0, 9]);
 //! ```
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 #![cfg_attr(
     not(test),
     deny(
@@ -76,9 +76,9 @@ pub mod throttle;
 pub mod window;
 
 pub use db_key::{DbKey, OwnedDbKey};
-pub use decide::{judge, Judged, Mode, Part, Plan};
+pub use decide::{read, Found, Judged, Mode, Part, Plan};
 pub use decision::{Ask, Decision, Manner, Obstacle, Quantity, TimeUnit, Verdict};
 pub use expiry::Expiry;
-pub use groups::{combine, denials, CallOutcome, Judgement, PartOutcome, Place};
+pub use groups::{combine, denials, PartDecision, Standing};
 pub use refusal::Refusal;
 pub use request::{Limit, NewReservation, Request, WindowLimit};

@@ -2,7 +2,7 @@
 //! window. The same code decides, so the decisions are the same.
 //!
 //! ```
-//! use redis_ratelimit_engine::{judge, Limit, Mode, Part, Place, Request};
+//! use redis_ratelimit_engine::{read, Limit, Mode, Part, Request};
 //! use redis_ratelimit_engine::memory::Memory;
 //! use redis_ratelimit_engine::throttle::Rate;
 //!
@@ -11,8 +11,9 @@
 //! let memory = Memory::default();
 //! let now_us = 1_795_223_799_544_558;
 //! let allowed = || {
-//!     let mut parts = [Part::new(memory.key(b"user:1", now_us), &request, Place::default(), false)];
-//!     let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
+//!     let mut parts = [Part::new(memory.key(b"user:1", now_us), &request, 0, false)];
+//!     let judged = read(&mut parts).unwrap().judge().unwrap();
+//!     let plan = judged.plan(Mode::Final, || unreachable!()).unwrap();
 //!     let allowed = plan.decision().allowed();
 //!     plan.write();
 //!     allowed

@@ -1,9 +1,8 @@
 //! Single steps for tests, models and fuzz targets, which keep the state themselves. The product is built without it.
 
 use crate::calendar::Zones;
-use crate::decide::{judge, Mode, Part, PartState, WindowState};
+use crate::decide::{read, Mode, Part, PartState, WindowState};
 use crate::decision::{Ask, Decision};
-use crate::groups::Place;
 use crate::memory::Zset;
 use crate::refusal::Refusal;
 use crate::request::{Limit, NewReservation, Request, WindowLimit};
@@ -26,7 +25,7 @@ pub const START_US: u64 = 1_795_223_799_544_558;
 ///
 /// # Errors
 ///
-/// Those of [`judge`] and [`Judged::plan`](crate::Judged::plan).
+/// Those of [`read`], [`Found::judge`](crate::Found::judge) and [`Judged::plan`](crate::Judged::plan).
 pub fn decide<S: Store>(
     store: S,
     request: &Request,
@@ -34,8 +33,8 @@ pub fn decide<S: Store>(
     mode: Mode,
     new_id: impl FnMut() -> Id,
 ) -> Result<Decision, S::Error> {
-    let mut part = Part::new(store, request, Place::default(), barred);
-    let mut plan = judge(slice::from_mut(&mut part), mode)?.plan(new_id)?;
+    let mut part = Part::new(store, request, 0, barred);
+    let plan = read(slice::from_mut(&mut part))?.judge()?.plan(mode, new_id)?;
     let decision = plan.decision();
     plan.write();
     Ok(decision)
@@ -61,13 +60,13 @@ pub fn throttle(
     now_us: u64,
     ask: &Ask,
 ) -> Result<(Decision, BucketEdit), Refusal> {
-    let mut bucket = bucket(rate, stored, now_us);
+    let bucket = bucket(rate, stored, now_us);
     let verdict = bucket.judge(ask, false)?;
-    let (verdict, edit) = match verdict.allowed() {
-        true => (verdict, bucket.grant(ask, verdict)),
-        false => bucket.deny(ask, verdict, None),
+    let (verdict, after, edit) = match bucket.grant(ask, verdict) {
+        (after, edit) if verdict.allowed() => (verdict, after, edit),
+        _ => bucket.deny(ask, verdict, None),
     };
-    Ok((bucket.decision(verdict), edit))
+    Ok((after.decision(verdict), edit))
 }
 
 /// Returns the state after `edit`.
@@ -160,26 +159,27 @@ impl ModelCall {
 
     fn make_on(&self, key: ModelKey, request: &Request) -> Result<ModelReply, Refusal> {
         let is_look = self.kind == ModelCommand::Look;
-        let part = || Part::new(key, request, Place::default(), self.barred);
+        let part = || Part::new(key, request, 0, self.barred);
         let new_id = || Id::from(&b"model"[..]);
         let mut looked = part();
-        let mut plan = judge(slice::from_mut(&mut looked), Mode::Look)?.plan(new_id)?;
+        let plan = read(slice::from_mut(&mut looked))?.judge()?.plan(Mode::Look, new_id)?;
         let denies = !is_look && !self.barred && !plan.decision().allowed();
         let window = window_state(&looked)?;
-        let counted = window.count.counted();
+        let counted = window.before.count.counted();
         let denial_counted = denies && window.counts_denial();
         drop(looked);
         let mut part = part();
         let mode = if is_look { Mode::Look } else { Mode::Final };
-        let mut plan = judge(slice::from_mut(&mut part), mode)?.plan(new_id)?;
+        let plan = read(slice::from_mut(&mut part))?.judge()?.plan(mode, new_id)?;
         let decision = plan.decision();
         plan.write();
         let window = window_state(&part)?;
+        let events = window.change.as_ref().map(|change| change.events);
         Ok(ModelReply {
             decision,
             counted,
-            window_count: window.count,
-            edit: window.planned.as_ref().map(|planned| planned.events),
+            window_count: events.map_or(window.before.count, |events| events.after),
+            edit: events.map(|events| events.edit),
             denial_counted,
         })
     }

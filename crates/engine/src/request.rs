@@ -20,8 +20,10 @@ pub struct Request {
     pub unit: TimeUnit,
     /// The number of the policy that gave the limit.
     pub policy: Option<u64>,
-    /// The policy never denies (SHADOW).
+    /// The limit never denies (SHADOW).
     pub shadow: bool,
+    /// The limit must allow the call, but nothing is taken from it (CHECK).
+    pub check: bool,
 }
 
 /// A limit, and the kind of state that a grant leaves.
@@ -82,6 +84,7 @@ impl Request {
             unit: TimeUnit::Seconds,
             policy: None,
             shadow: false,
+            check: false,
         }
     }
 

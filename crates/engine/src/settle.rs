@@ -47,12 +47,12 @@ pub fn apply<S: Store>(
     }
     let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
     let max_entries = rule_now.entries_of_rule().unwrap_or(max_entries);
-    let mut count = WindowCount::read(key.events(), rule_now.with_entries(max_entries))?;
+    let count = WindowCount::read(key.events(), rule_now.with_entries(max_entries))?;
     // The limit is not known here, so the event is counted as within it. Few events lie beyond the limit, as they were
     // reserved.
     let event = EventChange::Record { weight: quantity, denied: false, limit: u64::MAX };
-    let events = count.plan(key.events(), event, store.max_healed())?;
-    key.write(settling(&[id.as_bytes()], &events, key.ban(), Some(count.expiry())));
+    let plan = count.change(key.events(), event, store.max_healed())?;
+    key.write(settling(&[id.as_bytes()], &plan.edit, key.ban(), Some(plan.after.expiry())));
     Ok(SettleOutcome::Counted)
 }
 

@@ -358,13 +358,13 @@ impl<'r> Bucket<'r> {
         self.rate.affordable(self.empty.saturating_sub(self.tat))
     }
 
-    /// Grants an allowed call, and returns what to write.
+    /// Returns the bucket after an allowed call, and what to write.
     #[inline(always)]
-    pub fn grant(&mut self, ask: &Ask, verdict: Verdict) -> BucketEdit {
+    pub fn grant(&self, ask: &Ask, verdict: Verdict) -> (Bucket<'r>, BucketEdit) {
         let is_full = self.tat == self.now && !self.is_from_future;
-        self.tat = match ask.quantity {
-            Quantity::Look => return BucketEdit::Keep,
-            Quantity::GiveBack(_) if is_full => return BucketEdit::Keep,
+        let tat = match ask.quantity {
+            Quantity::Look => return (*self, BucketEdit::Keep),
+            Quantity::GiveBack(_) if is_full => return (*self, BucketEdit::Keep),
             Quantity::GiveBack(quantity) => {
                 self.tat.saturating_sub(self.rate.refund(quantity)).max(self.now)
             }
@@ -372,37 +372,40 @@ impl<'r> Bucket<'r> {
                 self.tat.saturating_add(self.rate.cost(verdict.taken())).min(LAST_TAT)
             }
         };
-        let ban = self.ban.ban_after(ask.takes_unforced(), self.tat == self.now);
+        let after = Bucket { tat, ..*self };
+        let ban = self.ban.ban_after(ask.takes_unforced(), tat == self.now);
         // Above 1e18 a second, a unit and even the whole bucket may last less than an attosecond.
-        let untouched = ask.quantity.takes() && self.tat == self.now && !self.is_from_future;
-        if untouched && ban == self.ban.ban_or_mark() {
+        let untouched = ask.quantity.takes() && tat == self.now && !self.is_from_future;
+        let edit = if untouched && ban == self.ban.ban_or_mark() {
             BucketEdit::Keep
-        } else if self.tat > self.now || ban.is_some() {
-            self.store(self.tat, ban)
+        } else if tat > self.now || ban.is_some() {
+            self.store(tat, ban)
         } else {
             BucketEdit::Delete
-        }
+        };
+        (after, edit)
     }
 
-    /// Denies a call, and returns its verdict and what to write. A state from the future is written back, so that the wait
-    /// in the reply is long enough. The call closes the key for `ban_ms` if the bucket holds less than the call's quantity,
-    /// and something was granted since the last ban.
+    /// Returns the verdict on a denied call, the bucket after it, and what to write. A state from the future is written
+    /// back, so that the wait in the reply is long enough. The call closes the key for `ban_ms` if the bucket holds less
+    /// than the call's quantity, and something was granted since the last ban.
+    #[inline(always)]
     pub fn deny(
-        &mut self,
+        &self,
         ask: &Ask,
         verdict: Verdict,
         ban_ms: Option<u64>,
-    ) -> (Verdict, BucketEdit) {
+    ) -> (Verdict, Bucket<'r>, BucketEdit) {
         let denied = matches!(verdict, Verdict::Denied { .. });
         let bans =
             |_: &u64| denied && self.ban.may_begin() && self.missing(ask.quantity.wanted()) > 0;
         if let Some(ban_ms) = ban_ms.filter(bans) {
-            self.ban = BanNow::starting(self.now_us, ban_ms);
-            return (verdict.deny_for_ban(self.ban.left_us()), self.rewrite());
+            let after = Bucket { ban: BanNow::starting(self.now_us, ban_ms), ..*self };
+            return (verdict.deny_for_ban(after.ban.left_us()), after, after.rewrite());
         }
         let is_from_future = self.is_from_future || self.ban.is_from_future();
         let heals = is_from_future && verdict != Verdict::Never;
-        (verdict, if heals { self.rewrite() } else { BucketEdit::Keep })
+        (verdict, *self, if heals { self.rewrite() } else { BucketEdit::Keep })
     }
 
     fn rewrite(&self) -> BucketEdit {

@@ -9,16 +9,16 @@
 //! Every entry has a running total (see [`crate::entry`]). So the sum of events is one subtraction, and the moment at which
 //! enough has left is found by bisection.
 //!
-//! [`WindowCount`] has what counts at one moment, `WindowUsage::judge` gives the verdict on a request, and
-//! [`WindowCount::plan`] returns what to write.
+//! [`WindowCount`] has what counts at one moment, `WindowUsage::room` says whether there is room for a request, and
+//! [`WindowCount::change`] returns what to write, and what counts after it.
 
 mod dead;
 mod edit;
 mod heal;
 mod usage;
 
-pub use edit::{EntryEdit, EventChange, EventEdit, TimeRange};
-pub(crate) use usage::{UntimedVerdict, WindowUsage};
+pub use edit::{EntryEdit, EventChange, EventEdit, EventPlan, TimeRange};
+pub(crate) use usage::{Room, WindowUsage};
 
 use crate::entry::{Entries, Entry, MAX_SUM};
 use crate::expiry::Expiry;
@@ -53,13 +53,13 @@ const MAX_SCANNED: u64 = 64;
 /// let now = rule.at(31_000_000, &mut zones).unwrap();
 ///
 /// // The last 15 seconds: the events of second 20 and of second 30.
-/// let mut count = WindowCount::read(&mut set, now).unwrap();
+/// let count = WindowCount::read(&mut set, now).unwrap();
 /// assert_eq!(count.counted(), 3);
 /// let event = EventChange::Record { weight: 1, denied: false, limit: 5 };
-/// let edit = count.plan(&mut set, event, 10_000).unwrap();
-/// assert_eq!(count.counted(), 4);
+/// let plan = count.change(&mut set, event, 10_000).unwrap();
+/// assert_eq!((count.counted(), plan.after.counted()), (3, 4));
 /// // The new entry continues the total of the newest one.
-/// assert_eq!(edit.newest.new.unwrap().total, 5);
+/// assert_eq!(plan.edit.newest.new.unwrap().total, 5);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WindowCount {

@@ -10,7 +10,7 @@ use commands::decide::decide;
 use commands::error::Error;
 use commands::keyspace::{Inspection, Keyspace};
 use commands::policies::PolicyVerdict;
-use commands::take::{decide_in_turn, time_to_wait_us};
+use commands::take::{decide_in_turn, Attempt};
 use commands::waiting::{take_steps, try_heads, LineProgress, WaitingKeyspace};
 use engine::heavy::HeavyRow;
 use engine::line::{
@@ -365,14 +365,16 @@ impl WaitingWorld {
         }
         let (_, leave, block_ms) = self.clients[client][which];
         let request = self.request(client, which);
-        let mode = if block_ms.is_some() { Mode::Try } else { Mode::Final };
-        let decision = self.run(state, |keyspace| match self.mistake {
+        let last_us = block_ms.map(|ms| deadline_us(state.wall_us, ms).unwrap_or(u64::MAX));
+        let Attempt { decision, wait_us } = self.run(state, |keyspace| match self.mistake {
             Some(Mistake::Overtakes) => {
                 keyspace.wake((), None);
                 let store = keyspace.store((), Access::Write);
-                decide(keyspace, store, &request, false, mode, || true).ok()
+                let mode = if block_ms.is_some() { Mode::Try } else { Mode::Final };
+                let decision = decide(keyspace, store, &request, false, mode, || true).ok()?;
+                Some(Attempt { decision, wait_us: decision.verdict.retry_after_us() })
             }
-            _ => decide_in_turn(keyspace, (), &request, mode).ok(),
+            _ => decide_in_turn(keyspace, (), &request, Mode::Final, last_us).ok(),
         })?;
         if decision.allowed() {
             let overtaken = state.waiting.iter().any(|one| one.leave <= leave);
@@ -380,10 +382,7 @@ impl WaitingWorld {
             state.holds_lease[client] = true;
             return Some(());
         }
-        let Some(block_ms) = block_ms else { return Some(()) };
-        let Some(wait_us) = time_to_wait_us(&decision, state.wall_us, block_ms) else {
-            return Some(());
-        };
+        let (Some(wait_us), Some(block_ms)) = (wait_us, block_ms) else { return Some(()) };
         let ticket = state.lines.admit(100)?;
         let until_us = deadline_us(state.mono_us, block_ms);
         let call = BlockedCall { client, which, request };
@@ -410,12 +409,12 @@ impl WaitingWorld {
     /// Releases the client's reservation and makes its first call, in a transaction. Returns `None` if that is an error.
     fn transact(&self, state: &mut LineState, client: usize) -> Option<()> {
         let request = self.request(client, 0);
-        let decision = self.run(state, |keyspace| {
+        let Attempt { decision, .. } = self.run(state, |keyspace| {
             keyspace.in_transaction.set(true);
             let mut window = keyspace.store((), Access::Write).window();
             settle::release(&mut window, &[&id_of(client)[..]]).ok()?;
             keyspace.wake((), Some(window));
-            decide_in_turn(keyspace, (), &request, Mode::Final).ok()
+            decide_in_turn(keyspace, (), &request, Mode::Final, None).ok()
         })?;
         let overtaken = state.waiting.iter().any(|one| one.leave <= request.leave());
         state.outcome.check(!decision.allowed() || !overtaken, Claim::Order);

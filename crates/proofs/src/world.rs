@@ -75,8 +75,6 @@ pub struct WorldClause {
     pub key: usize,
     /// The request.
     pub request: Request,
-    /// CHECK.
-    pub check: bool,
     /// The number of its group.
     pub group: usize,
 }

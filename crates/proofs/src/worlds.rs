@@ -361,12 +361,7 @@ fn groups(size: Size) -> World {
     let plan = key(BookKind::Fixed, "1s@UTC", 1);
     let credits = bucket(2, 1);
     let slots = WorldKey { longest_wait_us: 0, ..key(BookKind::Semaphore, "-", 1) };
-    let clause = |key: usize, request: Request, group: usize| WorldClause {
-        key,
-        request,
-        check: false,
-        group,
-    };
+    let clause = |key: usize, request: Request, group: usize| WorldClause { key, request, group };
     let both = vec![
         clause(0, ask(&rpm, 1), 0),
         clause(1, ask(&plan, 1), 1),
@@ -378,7 +373,7 @@ fn groups(size: Size) -> World {
         clause(2, ask(&credits, 2), 1),
     ];
     let checked = vec![
-        WorldClause { check: true, ..clause(3, ask(&slots, 1), 0) },
+        clause(3, Request { check: true, ..ask(&slots, 1) }, 0),
         clause(0, ask(&rpm, 2), 1),
         clause(1, Request { shadow: true, ..ask(&plan, 1) }, 2),
     ];

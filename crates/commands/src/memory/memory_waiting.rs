@@ -64,7 +64,7 @@ impl MemoryServer {
         match ended.reply?.result {
             Ok(decision) => {
                 let builder = ValueBuilder::default();
-                reply::write(&&builder, &ended.call, &decision);
+                let _ = reply::write_call(&&builder, &ended.call, &decision);
                 builder.take()
             }
             Err(error) => Some(Value::Error(error.to_string())),

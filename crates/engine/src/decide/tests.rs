@@ -6,6 +6,11 @@ use crate::model::decide;
 use crate::refusal::Refusal;
 use crate::throttle::Rate;
 
+/// Plans a call over these limits.
+fn planned<'p, 'r, S: Store<Error = Refusal>>(parts: &'p mut [Part<'r, S>]) -> Plan<'p, 'r, S> {
+    read(parts).unwrap().judge().unwrap().plan(Mode::Final, || unreachable!()).unwrap()
+}
+
 /// Returns whether a call over these limits is allowed, and which of them are choices. Each limit has its group, whether
 /// it would be allowed, and whether it is a shadow.
 fn choices(limits: &[(usize, bool, bool)]) -> (bool, Vec<bool>) {
@@ -23,23 +28,24 @@ fn choices(limits: &[(usize, bool, bool)]) -> (bool, Vec<bool>) {
         })
         .collect();
     let parts = limits.iter().zip(&requests).zip(&names).map(|(((group, ..), request), name)| {
-        let place = Place { group: *group, check: false };
-        Part::new(memory.key(name.as_bytes(), NOW_US), request, place, false)
+        Part::new(memory.key(name.as_bytes(), NOW_US), request, *group, false)
     });
     let mut parts: Vec<_> = parts.collect();
-    let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
-    let outcomes: Vec<_> = plan.outcomes().collect();
+    let plan = planned(&mut parts);
+    let decided: Vec<_> = plan.decisions().collect();
     plan.write();
-    let call_allowed = outcomes.iter().all(|outcome| outcome.judgement.group_allowed);
+    let call_allowed = decided.iter().all(|one| one.standing != Standing::Denied);
+    let is_choice =
+        |one: &PartDecision| matches!(one.standing, Standing::Choice | Standing::Shadow);
     let is_taken = |name: &String| memory.save(name.as_bytes()).is_some();
-    for (outcome, name) in outcomes.iter().zip(&names) {
-        let takes = call_allowed && outcome.judgement.is_choice && outcome.judgement.allowed;
+    for (one, name) in decided.iter().zip(&names) {
+        let takes = call_allowed && one.standing == Standing::Choice;
         assert_eq!(is_taken(name), takes, "{limits:?}");
-        let group = outcomes.iter().filter(|other| other.place.group == outcome.place.group);
-        let has_choice = group.filter(|other| other.judgement.is_choice).count() == 1;
-        assert_eq!(outcome.judgement.group_allowed, has_choice, "{limits:?}");
+        let group = decided.iter().filter(|other| other.group == one.group);
+        let has_choice = group.filter(|other| is_choice(other)).count() == 1;
+        assert_eq!(one.standing != Standing::Denied, has_choice, "{limits:?}");
     }
-    (call_allowed, outcomes.iter().map(|outcome| outcome.judgement.is_choice).collect())
+    (call_allowed, decided.iter().map(is_choice).collect())
 }
 
 #[test]
@@ -69,7 +75,7 @@ fn only_a_final_denial_with_no_line_before_it_is_counted() {
         (Mode::Final, true, 1),
         (Mode::Try, false, 1),
         (Mode::Try, true, 1),
-        (Mode::CountDenial, false, 2),
+        (Mode::CountDenial, true, 2),
         (Mode::Look, false, 1),
     ] {
         let memory = Memory::default();
@@ -77,9 +83,6 @@ fn only_a_final_denial_with_no_line_before_it_is_counted() {
         let key = memory.key(b"k", NOW_US);
         let decision = decide(key, &take, barred, mode, || unreachable!()).unwrap();
         assert!(!decision.allowed());
-        // Only a call that may be tried again gets a wait.
-        let is_told = decision.earliest_grant_us.is_some();
-        assert_eq!(is_told, mode == Mode::Try, "{mode:?} {barred}");
         let looked = memory.look(b"k", &Request::new(limit(9)), NOW_US).unwrap();
         assert_eq!(looked.remaining, 9 - counted, "{mode:?} {barred}");
     }
@@ -111,13 +114,12 @@ fn a_denied_call_heals_the_keys_that_it_would_take_from() {
             let before = memory.save(b"k");
             let back_us = NOW_US - 60_000_000;
             let request = Request { ask: Ask::whole(quantity), ..Request::new(limit) };
-            let [first, second] = [0, 1].map(|group| Place { group, check: false });
             let mut parts = [
-                Part::new(memory.key(b"k", back_us), &request, first, false),
-                Part::new(memory.key(b"never", back_us), &never, second, false),
+                Part::new(memory.key(b"k", back_us), &request, 0, false),
+                Part::new(memory.key(b"never", back_us), &never, 1, false),
             ];
-            let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
-            assert!(plan.outcomes().any(|outcome| !outcome.judgement.group_allowed));
+            let plan = planned(&mut parts);
+            assert!(plan.decisions().any(|one| one.standing == Standing::Denied));
             plan.write();
             drop(parts);
             assert_eq!(memory.save(b"k") != before, heals, "{limit:?} {quantity:?}");
@@ -179,8 +181,9 @@ fn the_earliest_grant_ignores_reservations_and_the_line() {
             assert!(!call(&memory, &taking(before, 1, 0, ban_ms), NOW_US).0);
         }
         let key = memory.key(b"k", NOW_US);
-        let decision = decide(key, &asks, true, Mode::Try, || unreachable!()).unwrap();
-        assert_eq!(decision.earliest_grant_us, earliest_us, "{asks:?}");
+        let mut parts = [Part::new(key, &asks, 0, true)];
+        let mut judged = read(&mut parts).unwrap().judge().unwrap();
+        assert_eq!(judged.earliest_grant_us(), Ok(earliest_us), "{asks:?}");
     }
 }
 

@@ -9,29 +9,115 @@ use crate::request::{NewReservation, Request, WindowLimit};
 use crate::reservation::{lease_end_us, Id, OwnedReservation, Reservation};
 use crate::reservations::Reservations;
 use crate::store::{Store, WindowEdit, WindowKey};
-use crate::window::{
-    freed_at_us, EventChange, EventEdit, UntimedVerdict, WindowCount, WindowUsage,
-};
+use crate::window::{freed_at_us, EventChange, EventPlan, Room, WindowCount, WindowUsage};
 
-/// What a request asks of a window: the window as it was read, and the changes to write.
+/// The window as the call found it, and the changes that were planned.
 pub(crate) struct WindowState<'r, S: Store> {
     request: &'r Request,
     limit: &'r WindowLimit,
     /// The reservation to make. `None` if the call counts an event.
-    reservation: Option<&'r NewReservation>,
+    new: Option<&'r NewReservation>,
     store: S,
     pub(super) key: S::Window,
-    pub(crate) count: WindowCount,
-    ban: BanNow,
-    /// Whether it was judged as a request that waiters come before. That is also how a denial is counted.
+    pub(crate) before: WindowMoment,
+    /// Whether it was judged as a request that waiters come before.
     barred: bool,
     /// The changes to write. `None` if there are none.
-    pub(crate) planned: Option<WindowPlan>,
+    pub(crate) change: Option<WindowChange>,
+}
+
+/// A window at one moment of a call: as the call found it, or as the call leaves it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct WindowMoment {
+    pub(crate) count: WindowCount,
+    /// The sum of the quantities that are held.
+    held: u128,
+    /// The time at which the last reservation is gone.
+    held_until_us: Option<u64>,
+    /// The number of running leases, if the reply has it.
+    running: Option<u32>,
+    ban: BanNow,
+}
+
+impl WindowMoment {
+    fn now_us(&self) -> u64 {
+        self.count.rule_now().now_us()
+    }
+
+    fn usage(&self, limit: &WindowLimit) -> WindowUsage {
+        WindowUsage { limit: limit.max, counted: self.count.counted(), held: self.held }
+    }
+
+    /// Returns whether nothing is counted or held.
+    fn is_clear(&self) -> bool {
+        self.count.counted() == 0 && self.held == 0
+    }
+
+    /// Returns the time at which the key's ban is over, in Unix microseconds. This is now if no ban runs.
+    fn open_at_us(&self) -> u64 {
+        self.now_us().saturating_add(self.ban.left_us())
+    }
+
+    /// Returns the window with one reservation more.
+    fn with(self, made: &OwnedReservation) -> WindowMoment {
+        WindowMoment {
+            held: self.held.saturating_add(u128::from(made.quantity)),
+            held_until_us: self.held_until_us.max(Some(made.gone_us)),
+            running: self.running.map(|running| running.saturating_add(1)),
+            ..self
+        }
+    }
+
+    /// Returns the verdict on a request in a window like this. Only RL.ACQUIRE distinguishes held from counted.
+    #[inline(always)]
+    fn verdict<K: WindowKey>(
+        &self,
+        key: &mut K,
+        request: &Request,
+        limit: &WindowLimit,
+        barred: bool,
+    ) -> Result<Verdict, K::Error> {
+        let verdict = match self.usage(limit).room(&request.ask, barred) {
+            Room::Enough(taken) => Verdict::taking(taken),
+            Room::Never => Verdict::Never,
+            Room::Missing { need, obstacle } => {
+                let reserves = request.limit.reservation().is_some();
+                let obstacle = if reserves { obstacle } else { Obstacle::Counted };
+                let (events, reservations) = key.split();
+                let freed_us = freed_at_us(events, &self.count, reservations, need)?;
+                let wait_us = freed_us.map_or(0, |us| us.saturating_sub(self.now_us())).max(1);
+                let verdict = Verdict::Denied { wait_us, obstacle };
+                if barred {
+                    verdict.deny_in_line(obstacle)
+                } else {
+                    verdict
+                }
+            }
+        };
+        let bannable = request.ask.takes_unforced();
+        Ok(if bannable { verdict.deny_for_ban(self.ban.left_us()) } else { verdict })
+    }
+
+    /// Returns the decision of a call that leaves the window like this.
+    // Inlined so that the large decision is not copied.
+    #[inline(always)]
+    fn decision(&self, verdict: Verdict, limit: &WindowLimit, id: Option<Id>) -> Decision {
+        let clear_us = self.count.empty_at_us().max(self.held_until_us);
+        let clear_after_us = clear_us.map_or(0, |us| us.saturating_sub(self.now_us()));
+        Decision {
+            verdict,
+            limit: limit.max,
+            remaining: if self.ban.runs() { 0 } else { self.usage(limit).remaining() },
+            reset_after_us: clear_after_us.max(self.ban.left_us()),
+            id,
+            running: self.running,
+        }
+    }
 }
 
 /// The changes to write to a window.
-pub(crate) struct WindowPlan {
-    pub(crate) events: EventEdit,
+pub(crate) struct WindowChange {
+    pub(crate) events: EventPlan,
     reservation: Option<OwnedReservation>,
     /// The ban after the call, or the mark of a past one.
     ban: Option<Ban>,
@@ -39,17 +125,16 @@ pub(crate) struct WindowPlan {
     gives_back: bool,
 }
 
-impl WindowPlan {
-    /// Returns the edit of the key, whose events `count` counts.
+impl WindowChange {
     #[inline(always)]
-    pub(super) fn edit<'p>(&'p self, count: &'p WindowCount) -> WindowEdit<'p> {
+    pub(super) fn edit(&self) -> WindowEdit<'_> {
         WindowEdit {
-            events: &self.events,
+            events: &self.events.edit,
             reservation: self.reservation.as_ref().map(Reservation::borrowed),
             settled: &[],
             clean: !self.gives_back,
             ban: self.ban,
-            expiry: (!self.gives_back).then(|| count.expiry()),
+            expiry: (!self.gives_back).then(|| self.events.after.expiry()),
         }
     }
 }
@@ -66,160 +151,16 @@ impl<'r, S: Store> WindowState<'r, S> {
         WindowState {
             request,
             limit,
-            reservation: request.limit.reservation(),
+            new: request.limit.reservation(),
             key: store.window(),
             store,
-            count: WindowCount::default(),
-            ban: BanNow::default(),
+            before: WindowMoment::default(),
             barred: false,
-            planned: None,
+            change: None,
         }
     }
 
-    /// Returns the use of the limit now.
-    fn usage(&self) -> WindowUsage {
-        let held = self.key.reservations().total();
-        WindowUsage { limit: self.limit.max, counted: self.count.counted(), held }
-    }
-
-    /// Returns the verdict with its times. Only RL.ACQUIRE distinguishes held from counted.
-    fn verdict(&mut self, untimed: UntimedVerdict) -> Result<Verdict, S::Error> {
-        let verdict = match untimed {
-            UntimedVerdict::Allowed(taken) => Verdict::taking(taken),
-            UntimedVerdict::Never => Verdict::Never,
-            UntimedVerdict::Denied { need, obstacle } => {
-                let obstacle =
-                    if self.reservation.is_some() { obstacle } else { Obstacle::Counted };
-                let (events, reservations) = self.key.split();
-                let freed_us = freed_at_us(events, &self.count, reservations, need)?;
-                let now_us = self.count.rule_now().now_us();
-                let wait_us = freed_us.map_or(0, |then_us| then_us.saturating_sub(now_us)).max(1);
-                let verdict = Verdict::Denied { wait_us, obstacle };
-                if self.barred {
-                    verdict.deny_in_line(obstacle)
-                } else {
-                    verdict
-                }
-            }
-        };
-        let bannable = self.request.ask.takes_unforced();
-        Ok(if bannable { verdict.deny_for_ban(self.ban.left_us()) } else { verdict })
-    }
-
-    /// Returns the decision about a call with this verdict, after the changes that are planned.
-    // Inlined so that the large decision is not copied.
-    #[inline(always)]
-    pub(super) fn decision(&mut self, verdict: Verdict) -> Decision {
-        let mut after = self.usage();
-        let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_gone_us());
-        let with_running = self.reservation.is_some() && self.request.ask.manner == Manner::AtMost;
-        let mut running = with_running.then(|| self.key.reservations_mut().running());
-        let new = self.planned.as_ref().and_then(|planned| planned.reservation.as_ref());
-        if let Some(new) = new {
-            after.held = after.held.saturating_add(u128::from(new.quantity));
-            empty_at_us = empty_at_us.max(Some(new.gone_us));
-            running = running.map(|running| running.saturating_add(1));
-        }
-        let now_us = self.count.rule_now().now_us();
-        let reset_after_us = empty_at_us.map_or(0, |then_us| then_us.saturating_sub(now_us));
-        Decision {
-            verdict,
-            limit: after.limit,
-            remaining: if self.ban.runs() { 0 } else { after.remaining() },
-            reset_after_us: reset_after_us.max(self.ban.left_us()),
-            id: new.map(|new| new.id),
-            running,
-            earliest_grant_us: None,
-        }
-    }
-
-    /// Begins a ban of `ban_ms` if the counted events leave less than the quantity of the request, and something was granted
-    /// since the last ban.
-    #[inline(always)]
-    fn begin_ban(&mut self, verdict: Verdict, ban_ms: Option<u64>) {
-        let Some(length_ms) = ban_ms else { return };
-        let usage = self.usage();
-        let leaves_less =
-            usage.limit.saturating_sub(usage.counted) < self.request.ask.quantity.wanted();
-        if matches!(verdict, Verdict::Denied { .. }) && leaves_less && self.ban.may_begin() {
-            self.ban = BanNow::starting(self.count.rule_now().now_us(), length_ms);
-        }
-    }
-
-    /// Returns the ban, or the mark of one, that stays after a call that is granted, or that gives back.
-    fn ban_after_grant(&self) -> Option<Ban> {
-        self.ban.ban_after(self.request.ask.takes_unforced(), self.is_clear())
-    }
-
-    /// Returns whether nothing is counted or held.
-    fn is_clear(&self) -> bool {
-        let usage = self.usage();
-        usage.counted == 0 && usage.held == 0
-    }
-
-    /// Plans a change of the events that count, and this ban after it.
-    fn plan_events(
-        &mut self,
-        change: EventChange,
-        ban: Option<Ban>,
-    ) -> Result<&mut WindowPlan, S::Error> {
-        let events = self.count.plan(self.key.events(), change, self.store.max_healed())?;
-        Ok(self.planned.insert(WindowPlan { events, reservation: None, ban, gives_back: false }))
-    }
-
-    /// Returns the time at which the key's ban is over, in Unix microseconds. This is now if no ban runs.
-    fn open_at_us(&self) -> u64 {
-        self.count.rule_now().now_us().saturating_add(self.ban.left_us())
-    }
-
-    /// Plans to count `quantity` as an event.
-    fn record(&mut self, quantity: u64) -> Result<(), S::Error> {
-        let sum = u128::from(self.count.counted()).saturating_add(u128::from(quantity));
-        if self.request.ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
-            return Err(Refusal::SumTooLarge.into());
-        }
-        let max = self.limit.max;
-        let event = EventChange::Record { weight: quantity, denied: false, limit: max };
-        self.plan_events(event, self.ban_after_grant())?;
-        Ok(())
-    }
-
-    /// Plans a reservation of `quantity`.
-    fn reserve(
-        &mut self,
-        new: &NewReservation,
-        quantity: u64,
-        new_id: impl FnOnce() -> Id,
-    ) -> Result<(), S::Error> {
-        let (now_us, lease_ms) = (self.count.rule_now().now_us(), new.lease_ms);
-        let order_us = self.key.reservations().next_order_us(now_us);
-        let lease_end_us = lease_end_us(now_us, lease_ms);
-        let gone_us = self.store.gone_us(&self.limit.rule, lease_end_us, new.count_lapsed)?;
-        let rule = self.store.write_rule(&self.limit.rule);
-        let planned = self.plan_events(EventChange::DropDead, self.ban_after_grant())?;
-        let id = new.id.unwrap_or_else(new_id);
-        let reservation =
-            Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
-        planned.reservation = Some(reservation);
-        Ok(())
-    }
-
-    /// Plans to give back at most `quantity` of the counted events.
-    fn give_back(&mut self, quantity: u64) -> Result<(), S::Error> {
-        if self.count.counted() == 0 {
-            return Ok(());
-        }
-        let events = EventChange::Uncount { quantity };
-        let events = self.count.plan(self.key.events(), events, self.store.max_healed())?;
-        // The key may be clear only now.
-        let ban = self.ban_after_grant();
-        self.planned = Some(WindowPlan { events, reservation: None, ban, gives_back: true });
-        Ok(())
-    }
-
-    /// Reads the key and judges the request. With `barred` a waiter comes first.
-    pub(super) fn judge(&mut self, barred: bool) -> Result<Verdict, S::Error> {
-        self.barred = barred;
+    pub(super) fn read(&mut self) -> Result<(), S::Error> {
         check_clock(self.store.now_us())?;
         let rule_now = self.store.rule_now(&self.limit.rule).ok_or(Refusal::Clock)?;
         let rule_now = rule_now.with_entries(self.limit.max_entries);
@@ -227,21 +168,33 @@ impl<'r, S: Store> WindowState<'r, S> {
         if self.key.reservations().has_id() {
             return Err(Refusal::Duplicate.into());
         }
+        let before = &mut self.before;
+        before.held = self.key.reservations().total();
+        before.held_until_us = self.key.reservations().last_gone_us();
+        if self.new.is_some() && self.request.ask.manner == Manner::AtMost {
+            let running = self.key.reservations_mut().running();
+            before.running = Some(u32::try_from(running).unwrap_or(u32::MAX));
+        }
         if let Some(ban) = self.key.ban() {
-            self.ban = BanNow::at(Some(ban), rule_now.now_us());
+            before.ban = BanNow::at(Some(ban), rule_now.now_us());
         }
-        self.count = WindowCount::read(self.key.events(), rule_now)?;
-        if self.ban.ban_or_mark().is_some() && self.is_clear() {
-            self.ban.end_mark();
+        before.count = WindowCount::read(self.key.events(), rule_now)?;
+        if before.ban.ban_or_mark().is_some() && before.is_clear() {
+            before.ban.end_mark();
         }
-        let untimed = self.usage().judge(&self.request.ask, self.barred);
-        self.verdict(untimed)
+        Ok(())
+    }
+
+    /// Judges the request on the window as it was found. With `barred` a waiter comes first.
+    pub(super) fn judge(&mut self, barred: bool) -> Result<Verdict, S::Error> {
+        self.barred = barred;
+        self.before.verdict(&mut self.key, self.request, self.limit, barred)
     }
 
     /// Refuses a reservation if the key holds as many as it may.
     pub(super) fn check_room(&self, verdict: Verdict) -> Result<(), Refusal> {
         let makes_one = matches!(verdict, Verdict::Allowed { taken: 1.., .. });
-        let Some(new) = self.reservation.filter(|_| makes_one) else { return Ok(()) };
+        let Some(new) = self.new.filter(|_| makes_one) else { return Ok(()) };
         match u64::try_from(self.key.reservations().live_len()) {
             Ok(live) if live < new.max_reservations => Ok(()),
             Ok(_) | Err(_) => Err(Refusal::TooManyReservations),
@@ -250,13 +203,14 @@ impl<'r, S: Store> WindowState<'r, S> {
 
     /// Returns the earliest grant in Unix microseconds, ignoring reservations and waiters. `None` if there is none.
     pub(super) fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
-        match (WindowUsage { held: 0, ..self.usage() }).judge(&self.request.ask, false) {
-            UntimedVerdict::Never => Ok(None),
-            UntimedVerdict::Allowed(_) => Ok(Some(self.open_at_us())),
-            UntimedVerdict::Denied { need, .. } => {
+        let before = WindowMoment { held: 0, ..self.before };
+        match before.usage(self.limit).room(&self.request.ask, false) {
+            Room::Never => Ok(None),
+            Room::Enough(_) => Ok(Some(before.open_at_us())),
+            Room::Missing { need, .. } => {
                 let none = Reservations::default();
-                let freed_us = freed_at_us(self.key.events(), &self.count, &none, need)?;
-                Ok(freed_us.map(|freed_us| freed_us.max(self.open_at_us())))
+                let freed_us = freed_at_us(self.key.events(), &before.count, &none, need)?;
+                Ok(freed_us.map(|freed_us| freed_us.max(before.open_at_us())))
             }
         }
     }
@@ -268,62 +222,148 @@ impl<'r, S: Store> WindowState<'r, S> {
             && ask.quantity.takes()
             && ask.quantity.wanted() <= max
             && ask.min_available(max).is_some()
-            && (self.ban.runs() || !self.usage().only_leave_denies(ask))
+            && (self.before.ban.runs() || !self.before.usage(self.limit).only_leave_denies(ask))
     }
 
-    /// Plans what to write, and returns the verdict after it.
+    /// Plans what to write, and decides.
+    #[inline(always)]
     pub(super) fn plan(
         &mut self,
         verdict: Verdict,
         action: Action,
         new_id: impl FnOnce() -> Id,
-    ) -> Result<Verdict, S::Error> {
+    ) -> Result<Decision, S::Error> {
         match action {
-            Action::Look => Ok(verdict),
-            Action::Grant => self.grant(verdict, new_id),
-            Action::Deny { counts: true, ban_ms } if self.counts_denial() => {
-                self.count_denial(verdict, ban_ms)
-            }
-            Action::Deny { ban_ms, .. } => self.deny(verdict, ban_ms),
+            Action::Look => Ok(self.leave(verdict)),
+            Action::Grant => match (self.request.ask.quantity, self.new) {
+                (Quantity::Look, _) => Ok(self.leave(verdict)),
+                (Quantity::GiveBack(quantity), _) => self.give_back(verdict, quantity),
+                (Quantity::Take(_), None) => self.record(verdict),
+                (Quantity::Take(_), Some(new)) => self.reserve(verdict, new, new_id),
+            },
+            Action::Heal => self.deny(verdict, None),
+            Action::Deny { ban_ms } if self.counts_denial() => self.count_denial(verdict, ban_ms),
+            Action::Deny { ban_ms } => self.deny(verdict, ban_ms),
         }
     }
 
-    fn grant(
+    /// Leaves the window as it is.
+    fn leave(&self, verdict: Verdict) -> Decision {
+        self.before.decision(verdict, self.limit, None)
+    }
+
+    /// Returns the ban, or the mark of one, that stays after a call that is granted, or that gives back.
+    fn ban_after_grant(&self, after: &WindowMoment) -> Option<Ban> {
+        after.ban.ban_after(self.request.ask.takes_unforced(), after.is_clear())
+    }
+
+    fn change_events(&mut self, change: EventChange) -> Result<EventPlan, S::Error> {
+        self.before.count.change(self.key.events(), change, self.store.max_healed())
+    }
+
+    /// Counts the quantity that is taken as an event.
+    fn record(&mut self, verdict: Verdict) -> Result<Decision, S::Error> {
+        let (max, weight) = (self.limit.max, verdict.taken());
+        let sum = u128::from(self.before.count.counted()).saturating_add(u128::from(weight));
+        if self.request.ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
+            return Err(Refusal::SumTooLarge.into());
+        }
+        let record = EventChange::Record { weight, denied: false, limit: max };
+        let events = self.change_events(record)?;
+        let after = WindowMoment { count: events.after, ..self.before };
+        let ban = self.ban_after_grant(&after);
+        self.change = Some(WindowChange { events, reservation: None, ban, gives_back: false });
+        Ok(after.decision(verdict, self.limit, None))
+    }
+
+    /// Makes a reservation of the quantity that is taken.
+    fn reserve(
         &mut self,
         verdict: Verdict,
+        new: &NewReservation,
         new_id: impl FnOnce() -> Id,
-    ) -> Result<Verdict, S::Error> {
-        match (self.request.ask.quantity, self.reservation) {
-            (Quantity::Look, _) => {}
-            (Quantity::GiveBack(quantity), _) => self.give_back(quantity)?,
-            (Quantity::Take(_), None) => self.record(verdict.taken())?,
-            (Quantity::Take(_), Some(new)) => self.reserve(new, verdict.taken(), new_id)?,
-        }
-        Ok(verdict)
+    ) -> Result<Decision, S::Error> {
+        let (now_us, lease_ms) = (self.before.now_us(), new.lease_ms);
+        let lease_end_us = lease_end_us(now_us, lease_ms);
+        let gone_us = self.store.gone_us(&self.limit.rule, lease_end_us, new.count_lapsed)?;
+        let order_us = self.key.reservations().next_order_us(now_us);
+        let events = self.change_events(EventChange::DropDead)?;
+        let made = Reservation {
+            id: new.id.unwrap_or_else(new_id),
+            quantity: verdict.taken(),
+            lease_ms,
+            lease_end_us,
+            gone_us,
+            order_us,
+            rule: self.store.write_rule(&self.limit.rule),
+        };
+        let after = WindowMoment { count: events.after, ..self.before }.with(&made);
+        let (ban, id) = (self.ban_after_grant(&after), Some(made.id));
+        let reservation = Some(made);
+        self.change = Some(WindowChange { events, reservation, ban, gives_back: false });
+        Ok(after.decision(verdict, self.limit, id))
     }
 
-    fn deny(&mut self, verdict: Verdict, ban_ms: Option<u64>) -> Result<Verdict, S::Error> {
-        if !self.request.takes() || verdict == Verdict::Never {
-            return Ok(verdict);
+    /// Gives back at most `quantity` of the counted events.
+    fn give_back(&mut self, verdict: Verdict, quantity: u64) -> Result<Decision, S::Error> {
+        if self.before.count.counted() == 0 {
+            return Ok(self.leave(verdict));
         }
-        self.begin_ban(verdict, ban_ms);
-        let ban = self.ban.ban_or_mark();
+        let uncount = EventChange::Uncount { quantity };
+        let events = self.change_events(uncount)?;
+        let after = WindowMoment { count: events.after, ..self.before };
+        let ban = self.ban_after_grant(&after);
+        self.change = Some(WindowChange { events, reservation: None, ban, gives_back: true });
+        Ok(after.decision(verdict, self.limit, None))
+    }
+
+    /// Returns the ban after a denial. One begins if the counted events leave less than the quantity of the request, and
+    /// something was granted since the last ban.
+    #[inline(always)]
+    fn ban_after_denial(&self, verdict: Verdict, ban_ms: Option<u64>) -> BanNow {
+        let ban = self.before.ban;
+        let Some(length_ms) = ban_ms else { return ban };
+        let left = self.limit.max.saturating_sub(self.before.count.counted());
+        let is_short = left < self.request.ask.quantity.wanted();
+        match verdict {
+            Verdict::Denied { .. } if is_short && ban.may_begin() => {
+                BanNow::starting(self.before.now_us(), length_ms)
+            }
+            _ => ban,
+        }
+    }
+
+    fn deny(&mut self, verdict: Verdict, ban_ms: Option<u64>) -> Result<Decision, S::Error> {
+        if !self.request.takes() || verdict == Verdict::Never {
+            return Ok(self.leave(verdict));
+        }
+        let mut after = WindowMoment { ban: self.ban_after_denial(verdict, ban_ms), ..self.before };
+        let ban = after.ban.ban_or_mark();
         // A mark that is gone may stay stored until the next write.
         let is_new_ban = ban.is_some() && ban != self.key.ban();
-        if is_new_ban || self.key.reservations().must_write() || self.count.has_future() {
-            self.plan_events(EventChange::Heal, ban)?;
+        if is_new_ban || self.key.reservations().must_write() || after.count.has_future() {
+            let events = self.change_events(EventChange::Heal)?;
+            after.count = events.after;
+            self.change = Some(WindowChange { events, reservation: None, ban, gives_back: false });
         }
-        Ok(verdict.deny_for_ban(self.ban.left_us()))
+        Ok(after.decision(verdict.deny_for_ban(after.ban.left_us()), self.limit, None))
     }
 
-    fn count_denial(&mut self, verdict: Verdict, ban_ms: Option<u64>) -> Result<Verdict, S::Error> {
+    /// Counts a denied call. The reply says what the next call meets, so the verdict is that on the window after it.
+    fn count_denial(
+        &mut self,
+        verdict: Verdict,
+        ban_ms: Option<u64>,
+    ) -> Result<Decision, S::Error> {
         // Like the verdict, the ban is decided before the denial counts.
-        self.begin_ban(verdict, ban_ms);
-        let ban = self.ban.ban_or_mark();
-        let (ask, max) = (&self.request.ask, self.limit.max);
-        let event = EventChange::Record { weight: ask.quantity.wanted(), denied: true, limit: max };
-        self.plan_events(event, ban)?;
-        let untimed = self.usage().judge(ask, self.barred);
-        self.verdict(untimed)
+        let ban = self.ban_after_denial(verdict, ban_ms);
+        let (weight, limit) = (self.request.ask.quantity.wanted(), self.limit.max);
+        let record = EventChange::Record { weight, denied: true, limit };
+        let events = self.change_events(record)?;
+        let after = WindowMoment { count: events.after, ban, ..self.before };
+        let ban = ban.ban_or_mark();
+        self.change = Some(WindowChange { events, reservation: None, ban, gives_back: false });
+        let verdict = after.verdict(&mut self.key, self.request, self.limit, self.barred)?;
+        Ok(after.decision(verdict, self.limit, None))
     }
 }

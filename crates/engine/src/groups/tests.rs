@@ -3,33 +3,36 @@ use crate::decision::{Ask, Quantity};
 use crate::request::Limit;
 use crate::throttle::Rate;
 
-fn part(verdict: Verdict, remaining: u64, quantity: i64, shadow: bool) -> PartOutcome<'static> {
+fn part(verdict: Verdict, remaining: u64, quantity: i64, shadow: bool) -> PartDecision<'static> {
     let limit = Limit::Rate(Rate::new(99, 1, 1_000).unwrap());
     let ask = Ask::whole(Quantity::from_signed(quantity));
     let request = Box::leak(Box::new(Request { ask, shadow, ..Request::new(limit) }));
     let decision = Decision { verdict, limit: 100, remaining, ..Decision::default() };
-    let judgement = Judgement { allowed: verdict.allowed(), ..Judgement::default() };
-    PartOutcome { index: 0, request, place: Place::default(), decision, judgement }
+    PartDecision { index: 0, request, group: 0, standing: Standing::Denied, decision }
 }
 
 /// Returns the index of the limit that decides and the verdict, if these limits form groups of these sizes.
-fn combined(groups: &[usize], mut parts: Vec<PartOutcome>) -> Option<(usize, Verdict)> {
+fn combined(groups: &[usize], mut parts: Vec<PartDecision>) -> Option<(usize, Verdict)> {
     let numbers = groups.iter().enumerate().flat_map(|(group, len)| vec![group; *len]);
     for (index, (part, group)) in parts.iter_mut().zip(numbers).enumerate() {
-        (part.index, part.place.group) = (index, group);
+        (part.index, part.group) = (index, group);
     }
-    for group in parts.chunk_by_mut(|one, next| one.place.group == next.place.group) {
-        let choice = group.iter().position(|part| part.request.shadow || part.judgement.allowed);
+    for group in parts.chunk_by_mut(|one, next| one.group == next.group) {
+        let choice = group.iter().position(|part| part.request.shadow || part.decision.allowed());
         for (at, part) in group.iter_mut().enumerate() {
-            part.judgement.is_choice = choice == Some(at);
-            part.judgement.group_allowed = choice.is_some();
+            part.standing = match choice {
+                None => Standing::Denied,
+                Some(choice) if choice != at => Standing::Spare,
+                Some(_) if part.decision.allowed() => Standing::Choice,
+                Some(_) => Standing::Shadow,
+            };
         }
     }
-    combine(&parts).map(|outcome| (outcome.deciding.index, outcome.verdict))
+    combine(&parts).map(|(verdict, deciding)| (deciding.index, verdict))
 }
 
 /// Returns the same if each limit is a group of its own.
-fn alone(parts: Vec<PartOutcome>) -> Option<(usize, Verdict)> {
+fn alone(parts: Vec<PartDecision>) -> Option<(usize, Verdict)> {
     combined(&vec![1; parts.len()], parts)
 }
 

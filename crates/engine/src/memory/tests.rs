@@ -1,7 +1,6 @@
 use super::*;
-use crate::decide::{judge, Mode, Part, PartState};
+use crate::decide::{read, Mode, Part, PartState};
 use crate::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
-use crate::groups::Place;
 use crate::request::{Limit, NewReservation, Request, WindowLimit};
 use crate::reservation::Id;
 use crate::rule::Rule;
@@ -30,12 +29,12 @@ pub(crate) fn call(
     request: &Request,
     now_us: u64,
 ) -> Result<(Decision, bool), Refusal> {
-    let mut parts = [Part::new(memory.key(b"k", now_us), request, Place::default(), false)];
-    let mut plan = judge(&mut parts, Mode::Final)?.plan(|| unreachable!())?;
+    let mut parts = [Part::new(memory.key(b"k", now_us), request, 0, false)];
+    let plan = read(&mut parts)?.judge()?.plan(Mode::Final, || unreachable!())?;
     let decision = plan.decision();
     plan.write();
     let [part] = &parts;
-    let writes = matches!(&part.state, PartState::Window(window) if window.planned.is_some());
+    let writes = matches!(&part.state, PartState::Window(window) if window.change.is_some());
     Ok((decision, writes))
 }
 

@@ -1,8 +1,7 @@
 //! A slow and obvious model of a window: a list of events and a list of leases, read from end to end. Tests and the fuzz
 //! target make each call on the model and on the engine.
 #![allow(
-    missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing,
-    clippy::arithmetic_side_effects
+    clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::arithmetic_side_effects
 )]
 
 use super::{ModelCall, ModelCommand, ModelReply, START_US};
@@ -411,8 +410,9 @@ impl WindowWorld {
         if weight > 0 {
             let rule_now = rule.at(now_us).unwrap();
             let times: Vec<u64> = self.zset.entries().map(|entry| entry.newest_us).collect();
-            let mut window_count = WindowCount::read(&mut self.zset, rule_now).unwrap();
-            let edit = window_count.plan(&mut self.zset, event(weight), self.max_healed).unwrap();
+            let window_count = WindowCount::read(&mut self.zset, rule_now).unwrap();
+            let plan = window_count.change(&mut self.zset, event(weight), self.max_healed).unwrap();
+            let edit = plan.edit;
             self.zset.apply(&edit);
             self.forget_dropped(&rule_now, &edit, &times);
             let at_us = self.heal(&edit);

@@ -303,15 +303,15 @@ fn a_denied_call_writes_only_what_heals_or_bans() {
         ("1700000001000000000", leaving(2, 1, false), None, false),
         ("1700000001000000000", ask(4), None, false),
     ] {
-        let mut bucket = bucket(&rate, Some(stored(value)), START_US);
+        let bucket = bucket(&rate, Some(stored(value)), START_US);
         let verdict = bucket.judge(&ask, false).unwrap();
         let next = |text: Option<&str>| {
             text.map_or(BucketEdit::Keep, |text| BucketEdit::Store(stored(text)))
         };
-        assert_eq!(bucket.deny(&ask, verdict, None).1, next(healed), "{value} {ask:?}");
+        assert_eq!(bucket.deny(&ask, verdict, None).2, next(healed), "{value} {ask:?}");
         let with_ban = format!("{}!{}~5000", healed.unwrap_or(value), banned.end_ms());
         let expected = next(if bans { Some(&with_ban) } else { healed });
-        assert_eq!(bucket.deny(&ask, verdict, Some(5_000)).1, expected, "{value} {ask:?}");
+        assert_eq!(bucket.deny(&ask, verdict, Some(5_000)).2, expected, "{value} {ask:?}");
     }
 }
 

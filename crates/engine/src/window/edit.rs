@@ -64,21 +64,29 @@ pub enum EventChange {
     },
 }
 
+/// A change that was planned.
+#[derive(Clone, Copy, Debug)]
+pub struct EventPlan {
+    /// What to write.
+    pub edit: EventEdit,
+    /// What counts after it.
+    pub after: WindowCount,
+}
+
 impl WindowCount {
-    /// Plans a change, and returns what to write. Afterwards this counts what is left. Of the entries from the future it
-    /// merges about `max_healed` at most.
+    /// Plans a change. Of the entries from the future it merges about `max_healed` at most.
     ///
     /// # Errors
     ///
     /// The store's own. [`Foreign`](crate::refusal::Refusal::Foreign) if the module did not write an entry that would be
     /// removed, as all of these are read.
-    pub fn plan<E: Entries>(
-        &mut self,
+    pub fn change<E: Entries>(
+        &self,
         entries: &mut E,
         change: EventChange,
         max_healed: usize,
-    ) -> Result<EventEdit, E::Error> {
-        let mut builder = EditBuilder::new(self, entries);
+    ) -> Result<EventPlan, E::Error> {
+        let mut builder = EditBuilder::new(*self, entries);
         match change {
             EventChange::Heal => {}
             EventChange::DropDead => builder.drop_dead()?,
@@ -92,13 +100,13 @@ impl WindowCount {
             }
         }
         builder.heal(max_healed)?;
-        Ok(builder.edit)
+        Ok(EventPlan { edit: builder.edit, after: builder.count })
     }
 }
 
 /// An edit in the making. Each step changes the count in the same way.
 pub(super) struct EditBuilder<'c, E> {
-    pub count: &'c mut WindowCount,
+    pub count: WindowCount,
     pub entries: &'c mut E,
     pub edit: EventEdit,
     /// The quantity that was added to the newest entry.
@@ -111,7 +119,7 @@ pub(super) struct EditBuilder<'c, E> {
 
 impl<E: Entries> EditBuilder<'_, E> {
     /// Creates an edit that writes nothing yet, or the entry into which reading merged events from the future.
-    fn new<'c>(count: &'c mut WindowCount, entries: &'c mut E) -> EditBuilder<'c, E> {
+    fn new(count: WindowCount, entries: &mut E) -> EditBuilder<'_, E> {
         let mut edit = EventEdit::default();
         if let Some(future) = count.future {
             edit.newest = EntryEdit { old: future.replaced, new: count.newest };

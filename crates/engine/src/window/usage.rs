@@ -1,4 +1,4 @@
-//! The verdict on a request: whether a limit has room for it next to what is counted and held.
+//! Whether a limit has room for a request next to what is counted and held.
 
 use crate::decision::{Ask, Manner, Obstacle, Quantity};
 
@@ -13,35 +13,34 @@ pub(crate) struct WindowUsage {
     pub held: u128,
 }
 
-/// A verdict on an [`Ask`], without its times.
+/// Whether there is room for an [`Ask`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UntimedVerdict {
-    /// The request is allowed, and takes this quantity.
-    Allowed(u64),
-    /// The request asks for more than the limit can ever allow.
+pub(crate) enum Room {
+    /// There is, and it takes this quantity.
+    Enough(u64),
+    /// It asks for more than the limit can ever allow.
     Never,
-    /// The request is denied until `need` has left or was given back.
-    Denied {
+    /// There is not, until `need` has expired or was given back.
+    Missing {
         /// The missing quantity. 0 if only the line is in the way.
         need: u128,
-        /// The obstacle.
         obstacle: Obstacle,
     },
 }
 
 impl WindowUsage {
-    /// Returns the verdict on a request. With `barred` a waiter comes first.
-    pub fn judge(&self, ask: &Ask, barred: bool) -> UntimedVerdict {
-        let Quantity::Take(wanted) = ask.quantity else { return UntimedVerdict::Allowed(0) };
+    /// Returns whether there is room for a request. With `barred` a waiter comes first.
+    pub fn room(&self, ask: &Ask, barred: bool) -> Room {
+        let Quantity::Take(wanted) = ask.quantity else { return Room::Enough(0) };
         if ask.manner == Manner::Force {
-            return UntimedVerdict::Allowed(wanted);
+            return Room::Enough(wanted);
         }
         let Some(min_available) = ask.min_available(self.limit) else {
-            return UntimedVerdict::Never;
+            return Room::Never;
         };
         let free = self.remaining();
         if min_available <= free && !barred {
-            return UntimedVerdict::Allowed(wanted.min(free.saturating_sub(ask.leave)));
+            return Room::Enough(wanted.min(free.saturating_sub(ask.leave)));
         }
         let used = u128::from(self.counted).saturating_add(self.held);
         let need =
@@ -49,12 +48,12 @@ impl WindowUsage {
         let without_held = self.limit.saturating_sub(self.counted);
         let obstacle =
             if min_available <= without_held { Obstacle::Held } else { Obstacle::Counted };
-        UntimedVerdict::Denied { need, obstacle }
+        Room::Missing { need, obstacle }
     }
 
     /// Returns whether the request is denied only because of its LEAVE.
     pub fn only_leave_denies(&self, ask: &Ask) -> bool {
-        let allows = |ask: &Ask| matches!(self.judge(ask, false), UntimedVerdict::Allowed(_));
+        let allows = |ask: &Ask| matches!(self.room(ask, false), Room::Enough(_));
         !allows(ask) && allows(&Ask { leave: 0, ..*ask })
     }
 

@@ -13,8 +13,8 @@ use engine::model;
 use engine::settle::{self, SettleOutcome};
 use engine::store::Store;
 use engine::{
-    combine, judge, Decision, Limit, Manner, Mode, Part, PartOutcome, Place, Quantity, Refusal,
-    Request, Verdict,
+    combine, read, Decision, Limit, Manner, Mode, Part, PartDecision, Quantity, Refusal, Request,
+    Standing, Verdict,
 };
 use std::cmp::Reverse;
 
@@ -327,7 +327,7 @@ impl World {
             unload(memory, &mut state.saved);
             made
         });
-        let Ok((allowed, outcomes)) = made else {
+        let Ok((allowed, decisions)) = made else {
             state.saved = before;
             return None;
         };
@@ -336,7 +336,7 @@ impl World {
         let mut right = allowed == should;
         for (at, clause) in clauses.iter().enumerate() {
             let taken = looks[at].verdict.taken();
-            let takes = should && chosen.contains(&at) && !clause.check && taken > 0;
+            let takes = should && chosen.contains(&at) && !clause.request.check && taken > 0;
             // A key that has expired is dropped by the next call that looks at it.
             let is_live = |saved: &&Saved| saved.expires_at_ms >= now_us / 1_000;
             let changed = state.saved[clause.key].as_ref().filter(is_live)
@@ -358,7 +358,8 @@ impl World {
             return Some(());
         }
         state.outcome.event = Some(Event::Denied);
-        if let Some(wait_us) = combine(&outcomes).and_then(|call| call.verdict.retry_after_us()) {
+        if let Some(wait_us) = combine(&decisions).and_then(|(verdict, _)| verdict.retry_after_us())
+        {
             let then = |us: u64| all_allowed(&state.saved, clauses, &requests, now_us + us);
             let right = then(wait_us) && !then(wait_us - 1);
             state.outcome.check(right, Claim::RetryAfter);
@@ -395,32 +396,31 @@ fn decide_all<'r, S: Store<Error = Refusal>>(
     clauses: &[WorldClause],
     requests: &'r [Request],
     store: impl Fn(usize) -> S,
-) -> Result<(bool, Vec<PartOutcome<'r>>), Refusal> {
+) -> Result<(bool, Vec<PartDecision<'r>>), Refusal> {
     let part = |at: usize| {
-        let WorldClause { key, check, group, .. } = clauses[at];
-        let place = Place { group, check };
-        Part::new(store(key), &requests[at], place, false)
+        let WorldClause { key, group, .. } = clauses[at];
+        Part::new(store(key), &requests[at], group, false)
     };
     let mut order: Vec<_> = (0..clauses.len()).collect();
     if mistake == Some(Mistake::LastChoice) {
         order.sort_by_key(|at| (clauses[*at].group, Reverse(*at)));
     }
     let mut parts: Vec<_> = order.iter().map(|at| part(*at)).collect();
-    let mut plan = judge(&mut parts, Mode::Final)?.plan(|| id_of(25))?;
-    let outcomes: Vec<_> = plan.outcomes().collect();
+    let plan = read(&mut parts)?.judge()?.plan(Mode::Final, || id_of(25))?;
+    let decisions: Vec<_> = plan.decisions().collect();
     plan.write();
-    let allowed = outcomes.iter().all(|one| one.judgement.group_allowed);
+    let allowed = decisions.iter().all(|one| one.standing != Standing::Denied);
     drop(parts);
-    for (at, one) in order.into_iter().zip(&outcomes).filter(|(_, one)| one.judgement.allowed) {
+    for (at, one) in order.into_iter().zip(&decisions).filter(|(_, one)| one.decision.allowed()) {
         let takes_by_mistake = match mistake {
-            Some(Mistake::AllOfGroupTake) => allowed && !one.judgement.is_choice,
+            Some(Mistake::AllOfGroupTake) => allowed && one.standing == Standing::Spare,
             Some(Mistake::NotAtomic) => !allowed,
             _ => false,
         };
         if takes_by_mistake {
             let mut alone = [part(at)];
-            judge(&mut alone, Mode::Final)?.plan(|| id_of(25))?.write();
+            read(&mut alone)?.judge()?.plan(Mode::Final, || id_of(25))?.write();
         }
     }
-    Ok((allowed, outcomes))
+    Ok((allowed, decisions))
 }

@@ -257,8 +257,9 @@ proptest! {
         }
         let before: Vec<Entry> = zset.entries().collect();
         let mut entries = ReadEntries { zset: &mut zset, read: Vec::new() };
-        let mut count = WindowCount::read(&mut entries, rule.at(now_us).unwrap()).unwrap();
-        let edit = count.plan(&mut entries, change, max_healed).unwrap();
+        let count = WindowCount::read(&mut entries, rule.at(now_us).unwrap()).unwrap();
+        let EventPlan { edit, after: count } =
+            count.change(&mut entries, change, max_healed).unwrap();
         let read = entries.read;
         zset.apply(&edit);
         let after: Vec<Entry> = zset.entries().collect();
@@ -626,10 +627,10 @@ proptest! {
                     continue;
                 }
                 // What was written can be read again, unless there is nonsense between the entries that count.
-                let Ok(mut window_count) = WindowCount::read(&mut zset, rule_now) else { continue };
+                let Ok(window_count) = WindowCount::read(&mut zset, rule_now) else { continue };
                 let event = EventChange::Record { weight: 3, denied, limit };
-                if let Ok(edit) = window_count.plan(&mut zset, event, max_healed) {
-                    zset.apply(&edit);
+                if let Ok(plan) = window_count.change(&mut zset, event, max_healed) {
+                    zset.apply(&plan.edit);
                 }
             }
         }
