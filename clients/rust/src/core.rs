@@ -14,11 +14,11 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, Instant};
 
 use crate::attempt::{bounded, poll_once, Attempt};
-use crate::calls::{LimitCall, Request, Undo};
+use crate::calls::{Request, Undo};
 use crate::server::{is_not_serving, SendError, DEFAULT_TIMEOUT};
 use crate::servers::{Route, Routes};
 use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
-use crate::{Error, Limiter, Reply};
+use crate::{Error, Limiter};
 
 /// The maximum number of redirections of a call. If the nodes of a cluster disagree, MOVED replies would never end.
 const REDIRECTS: usize = 5;
@@ -72,12 +72,6 @@ pub(crate) struct Core {
 pub(crate) trait InMemory: Send + Sync {
     /// Returns the clock that a test sets, if there is one.
     fn clock(&self) -> Option<Clock>;
-
-    /// Returns the reply to a call, which is decided when the future is polled. `None` if the call has to be sent as a command.
-    fn answer(
-        self: Arc<Self>,
-        call: &LimitCall<'_>,
-    ) -> Option<BoxFuture<'static, Result<Reply, Error>>>;
 
     /// Returns the replies to commands that do not wait, without others between them.
     fn ask_together(&self, commands: &[Command]) -> Vec<Value>;

@@ -1,22 +1,18 @@
 //! A limiter without a server: the engine of the server's module decides in the process, on keys in memory.
 
-mod typed;
-
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use commands::memory::{MemoryServer, Outcome, Ticket, Value as MemoryValue};
 use commands::share::Share;
-use engine::Request;
 use tokio::sync::Notify;
 
-use crate::calls::{CallKind, LimitCall};
 use crate::core::{Clock, Core, InMemory};
 use crate::transport::{
     Address, BoxFuture, Command, Connection, ErrorReply, Failure, Servers, Transport, Value,
 };
-use crate::{Error, Limiter, Reply, Unreachable};
+use crate::{Error, Limiter, Unreachable};
 
 /// The pause between two readings of a test's clock while a call waits.
 const POLL: Duration = Duration::from_millis(3);
@@ -198,15 +194,6 @@ impl InMemory for Memory {
         self.clock.clone()
     }
 
-    fn answer(
-        self: Arc<Memory>,
-        call: &LimitCall<'_>,
-    ) -> Option<BoxFuture<'static, Result<Reply, Error>>> {
-        let request = typed::request(call, &self.lock().server)?;
-        let (key, only_looks): (Box<[u8]>, _) = (call.key.into(), call.kind == CallKind::Look);
-        Some(Box::pin(async move { self.decide(&key, &request, only_looks) }))
-    }
-
     fn ask_together(&self, commands: &[Command]) -> Vec<Value> {
         let mut state = self.lock();
         commands.iter().map(|command| self.reply(&mut state, command)).collect()
@@ -231,18 +218,6 @@ impl Memory {
             self.changed.notify_waiters();
         }
         outcome
-    }
-
-    fn decide(&self, key: &[u8], request: &Request, only_looks: bool) -> Result<Reply, Error> {
-        let mut state = self.lock();
-        let decided = state.server.decide(key, request, only_looks, self.now_us());
-        if state.waiting > 0 {
-            self.changed.notify_waiters();
-        }
-        match decided {
-            Ok(decision) => Ok(Reply::from(&decision)),
-            Err(error) => Err(Error::Server(ErrorReply::new(&error.to_string()))),
-        }
     }
 
     fn reply(&self, state: &mut State, command: &Command) -> Value {
