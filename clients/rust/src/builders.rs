@@ -1,83 +1,177 @@
-//! The calls of a limiter that have options, and the futures of their replies.
+//! The calls of a limiter that have options.
 
-use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::IntoFuture;
 use std::marker::PhantomData;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::calls::{self, CallKind, LimitCall};
-use crate::clause::{Clause, Groups};
+use crate::calls::{Groups, Verb};
+use crate::clause::Clause;
 use crate::core::Outcome;
-use crate::limit::{Limit, Rate, Reserve, Take, Window};
-use crate::options::{option_methods, Options};
+use crate::limit::{Limit, Rate, Take, Window};
 use crate::reply::Id;
 use crate::reservation::Reservation;
-use crate::transport::{BoxFuture, Value};
+use crate::transport::BoxFuture;
 use crate::{AllReply, Error, Limiter, Reply};
 
-/// A call of [`Limiter::take`], which is sent when it is awaited.
+/// A call of a [`Limiter`] that returns a `T`. It is sent when it is awaited. `K` says which options it has: a [`Rate`] or a
+/// [`Window`] for a call that takes, [`Look`], [`Acquire`] or [`All`].
+#[doc = example!(limiter)]
+/// let call = limiter.take("user:1", &Window::per("5/min")?).quantity(2);
+/// // Functions that take a future need into_future().
+/// let reply = tokio::spawn(call.into_future()).await??;
+/// assert_eq!(reply.remaining, 3);
+#[doc = example!(end)]
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
-pub struct TakeCall<'a, L>(pub(crate) LimitCall<'a>, pub(crate) PhantomData<&'a L>);
+pub struct Call<T, K> {
+    limiter: Limiter,
+    /// The limits; one, unless `K` is [`All`].
+    clauses: Vec<Clause>,
+    verb: Verb,
+    /// True if it is sent as a command of its own, and not as RL.ALL.
+    is_single: bool,
+    is_renewed: bool,
+    kind: PhantomData<fn() -> (T, K)>,
+}
 
-impl<L> TakeCall<'_, L> {
-    fn options(&mut self) -> &mut Options {
-        &mut self.0.options
+/// The options of [`Limiter::look`].
+#[derive(Debug)]
+pub struct Look<L>(PhantomData<L>);
+
+/// The options of [`Limiter::acquire`].
+#[derive(Debug)]
+pub enum Acquire {}
+
+/// The options of [`Limiter::all`] and [`Limiter::acquire_all`].
+#[derive(Debug)]
+pub enum All {}
+
+/// The options of calls that take or reserve of one limit.
+pub trait Single {}
+
+impl<L: Take> Single for L {}
+impl Single for Acquire {}
+
+impl<T, K> Call<T, K> {
+    pub(crate) fn single(limiter: &Limiter, clause: Clause, verb: Verb) -> Call<T, K> {
+        Call { is_single: true, ..Call::all(limiter, [clause], verb) }
+    }
+
+    pub(crate) fn all(
+        limiter: &Limiter,
+        clauses: impl IntoIterator<Item = Clause>,
+        verb: Verb,
+    ) -> Call<T, K> {
+        Call {
+            limiter: limiter.clone(),
+            clauses: clauses.into_iter().collect(),
+            verb,
+            is_single: false,
+            is_renewed: true,
+            kind: PhantomData,
+        }
+    }
+
+    fn with(mut self, set: impl FnOnce(&mut Clause)) -> Self {
+        self.clauses.first_mut().map(set);
+        self
     }
 }
 
-impl<L: Take> TakeCall<'_, L> {
+impl<T, K: Single> Call<T, K> {
+    /// Leaves at least this much for others, such as for calls that are more important.
+    #[doc = example!(limiter)]
+    /// let window = Window::per("100/min")?;
+    /// // A batch job leaves 50 for users.
+    /// assert!(!limiter.take("api", &window).quantity(60).leave(50).await?.is_allowed());
+    /// assert!(limiter.take("api", &window).quantity(60).await?.is_allowed());
+    #[doc = example!(end)]
+    pub fn leave(self, leave: u64) -> Self {
+        self.with(|clause| clause.options.leave = leave)
+    }
+
+    /// Takes as much of the quantity as is available, which the reply's `granted` says. The call is denied only if that is
+    /// nothing.
+    #[doc = example!(limiter)]
+    /// let tokens = Window::per("100/min")?;
+    /// let reply = limiter.take("tokens", &tokens).quantity(120).at_most().await?;
+    /// assert_eq!(reply.granted, Some(100));
+    #[doc = example!(end)]
+    pub fn at_most(self) -> Self {
+        self.with(|clause| clause.options.at_most = true)
+    }
+
+    /// Waits in line for up to this time, at most a year, instead of being denied. [`Duration::ZERO`] waits without limit.
+    #[doc = example!(limiter)]
+    /// let rate = Rate::per("20/s")?.capacity(1)?;
+    /// limiter.take("mail", &rate).await?;
+    /// // Waits for 50 ms.
+    /// assert!(limiter.take("mail", &rate).block(Duration::from_secs(5)).await?.is_allowed());
+    #[doc = example!(end)]
+    pub fn block(self, longest: Duration) -> Self {
+        self.with(|clause| clause.options.block = Some(longest))
+    }
+}
+
+impl<L: Take> Call<Reply, L> {
     /// Sets how much to take; the default is 1. 0 only looks, and a negative quantity gives back what was taken.
-    pub fn quantity(mut self, quantity: i64) -> Self {
-        self.0.quantity = quantity;
-        self
+    pub fn quantity(self, quantity: i64) -> Self {
+        self.with(|clause| clause.quantity = quantity)
     }
 
-    option_methods!(leave, at_most, force, block);
-}
-
-impl TakeCall<'_, Rate> {
-    option_methods!(ahead);
-}
-
-impl TakeCall<'_, Window> {
-    option_methods!(count_denied);
-}
-
-impl<L: Take> IntoFuture for TakeCall<'_, L> {
-    type Output = Result<Reply, Error>;
-    type IntoFuture = Answer;
-
-    fn into_future(self) -> Answer {
-        Answer::new(self.0)
+    /// Counts the quantity even if there is not enough, for what was used and is known only afterwards. Later calls wait
+    /// until it is repaid.
+    #[doc = example!(limiter)]
+    /// let tokens = Window::per("100/min")?;
+    /// assert!(limiter.take("tokens", &tokens).quantity(120).force().await?.is_allowed());
+    /// assert!(!limiter.take("tokens", &tokens).await?.is_allowed());
+    #[doc = example!(end)]
+    pub fn force(self) -> Self {
+        self.with(|clause| clause.options.force = true)
     }
 }
 
-/// A call of [`Limiter::look`], which is sent when it is awaited.
-#[derive(Clone, Debug)]
-#[must_use = "a call is sent when it is awaited"]
-pub struct LookCall<'a, L>(pub(crate) LimitCall<'a>, pub(crate) PhantomData<&'a L>);
-
-impl<L> LookCall<'_, L> {
-    fn options(&mut self) -> &mut Options {
-        &mut self.0.options
+impl Call<Reply, Rate> {
+    /// Takes now what is available within this time. The reply's `wait` says after which time to go on.
+    #[doc = example!(limiter)]
+    /// let rate = Rate::per("1/min")?;
+    /// limiter.take("crawl", &rate).await?;
+    /// let turn = limiter.take("crawl", &rate).ahead(Duration::from_secs(300)).await?;
+    /// assert!(turn.wait > Some(Duration::from_secs(30)));
+    #[doc = example!(end)]
+    pub fn ahead(self, longest: Duration) -> Self {
+        self.with(|clause| clause.options.ahead = Some(longest))
     }
 }
 
-impl<L: Limit> LookCall<'_, L> {
+impl Call<Reply, Window> {
+    /// Counts the call even if it is denied, so that a client that does not pause stays out.
+    #[doc = example!(limiter)]
+    /// let login = Window::per("1/min")?;
+    /// limiter.take("login", &login).await?;
+    /// assert!(!limiter.take("login", &login).count_denied().await?.is_allowed());
+    /// let state = limiter.info("login").await?.map(|info| info.state);
+    /// assert!(matches!(state, Some(KeyState::Window { denied: 1, .. })));
+    #[doc = example!(end)]
+    pub fn count_denied(self) -> Self {
+        self.with(|clause| clause.options.count_denied = true)
+    }
+}
+
+impl<L: Limit> Call<Reply, Look<L>> {
     /// Sets how much would be taken; the default is 1.
-    pub fn quantity(mut self, quantity: i64) -> Self {
-        self.0.quantity = quantity;
-        self
+    pub fn quantity(self, quantity: i64) -> Self {
+        self.with(|clause| clause.quantity = quantity)
     }
 
-    option_methods!(leave);
+    /// Leaves at least this much for others, see [`Call::leave`].
+    pub fn leave(self, leave: u64) -> Self {
+        self.with(|clause| clause.options.leave = leave)
+    }
 }
 
-impl LookCall<'_, Window> {
+impl Call<Reply, Look<Window>> {
     /// Asks what a reservation would return, instead of a call that takes.
     #[doc = example!(limiter)]
     /// let window = Window::per("1/min")?;
@@ -86,173 +180,52 @@ impl LookCall<'_, Window> {
     /// let reply = limiter.look("user:1", &window).reserving().await?;
     /// assert_eq!(reply.decision, Decision::Held);
     #[doc = example!(end)]
-    pub fn reserving(mut self) -> Self {
-        self.0.kind = CallKind::LookToReserve;
-        self
+    pub fn reserving(self) -> Self {
+        self.with(|clause| clause.acquires = true)
     }
 }
 
-impl<L: Limit> IntoFuture for LookCall<'_, L> {
-    type Output = Result<Reply, Error>;
-    type IntoFuture = Answer;
-
-    fn into_future(self) -> Answer {
-        Answer::new(self.0)
-    }
-}
-
-/// The future reply to a [`TakeCall`] or [`LookCall`].
-#[doc = example!(limiter)]
-/// // It borrows nothing, unlike the call.
-/// let answer: Answer = limiter.take("user:1", &Window::per("5/min")?).into_future();
-/// let reply = tokio::spawn(answer).await.expect("the task does not panic")?;
-/// assert_eq!(reply.remaining, 4);
-#[doc = example!(end)]
-#[must_use = "futures do nothing unless they are awaited"]
-pub struct Answer(BoxFuture<'static, Result<Reply, Error>>);
-
-impl fmt::Debug for Answer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer").finish_non_exhaustive()
-    }
-}
-
-impl Answer {
-    fn new(call: LimitCall<'_>) -> Answer {
-        let asking = ask(call);
-        Answer(Box::pin(async move { Ok(asking.await?.0) }))
-    }
-}
-
-impl Future for Answer {
-    type Output = Result<Reply, Error>;
-
-    /// # Panics
-    ///
-    /// If it has returned the reply before, as the futures of `async` functions do.
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(context)
-    }
-}
-
-/// Returns the reply to a call, and the limiter that settles what was reserved if it was not this one.
-fn ask(
-    call: LimitCall<'_>,
-) -> impl Future<Output = Result<(Reply, Option<Limiter>), Error>> + Send + 'static {
-    let request = call.check().map(|()| call.request());
-    let LimitCall { limiter, kind, quantity, options, .. } = call;
-    let core = Arc::clone(limiter.core());
-    async move {
-        match core.send(request?).await? {
-            Outcome::Replies(values, by) => {
-                let value = values.first().unwrap_or(&Value::Nil);
-                let reply = calls::read(value, kind, &options)?;
-                Ok((Reply { reachable: by.is_none(), ..reply }, by))
-            }
-            Outcome::Unreached(allow) => Ok((calls::unreached(allow, quantity, &options), None)),
-        }
-    }
-}
-
-/// A call of [`Limiter::acquire`], which is sent when it is awaited.
-#[derive(Clone, Debug)]
-#[must_use = "a call is sent when it is awaited"]
-pub struct AcquireCall<'a, L> {
-    pub(crate) call: LimitCall<'a>,
-    pub(crate) is_renewed: bool,
-    pub(crate) limit: PhantomData<&'a L>,
-}
-
-impl<L> AcquireCall<'_, L> {
-    fn options(&mut self) -> &mut Options {
-        &mut self.call.options
-    }
-}
-
-impl<L: Reserve> AcquireCall<'_, L> {
+impl Call<Reservation, Acquire> {
     /// Sets how much to reserve; the default is 1, and 0 only looks.
-    pub fn quantity(mut self, quantity: u64) -> Self {
-        self.call.quantity = i64::try_from(quantity).unwrap_or(i64::MAX);
+    pub fn quantity(self, quantity: u64) -> Self {
+        self.with(|clause| clause.set_quantity(quantity))
+    }
+
+    /// Sets how long the reservation lasts if it is not renewed, from 1 ms to a year. The server's default is 20 s.
+    pub fn lease(self, lease: Duration) -> Self {
+        self.with(|clause| clause.options.lease = Some(lease))
+    }
+
+    /// Counts the reservation if its lease ends before it is settled.
+    #[doc = example!(limiter)]
+    /// let (tokens, lease) = (Window::per("100/min")?, Duration::from_millis(1));
+    /// let call = limiter.acquire("tokens", &tokens).quantity(60).lease(lease).count_lapsed();
+    /// let lapsing = call.renewed(false).await?;
+    /// tokio::time::sleep(5 * lease).await;
+    /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 40);
+    #[doc = example!(end)]
+    pub fn count_lapsed(self) -> Self {
+        self.with(|clause| clause.options.count_lapsed = true)
+    }
+
+    /// Names the reservation, uniquely within its key. The limiter makes an id if none is given.
+    pub fn id(self, id: impl Into<Id>) -> Self {
+        self.with(|clause| clause.options.id = Some(id.into()))
+    }
+}
+
+impl<K> Call<Reservation, K> {
+    /// Sets whether the leases are renewed while the [`Reservation`] lives, three times in the shortest; the default is true.
+    pub fn renewed(mut self, is_renewed: bool) -> Self {
+        self.is_renewed = is_renewed;
         self
     }
-
-    option_methods!(leave, at_most, lease, count_lapsed, id, block, renewed);
 }
 
-impl<L: Reserve> IntoFuture for AcquireCall<'_, L> {
-    type Output = Result<Reservation, Error>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let AcquireCall { mut call, is_renewed, .. } = self;
-        let has_id = if call.quantity == 0 { Ok(()) } else { call.options.make_id() };
-        let (limiter, limits) = (call.limiter.clone(), Arc::new(Groups::from(&call)));
-        let asking = ask(call);
-        Box::pin(async move {
-            has_id?;
-            let (reply, by) = asking.await?;
-            Reservation::new(limiter, by, limits, AllReply::from(reply), is_renewed)
-        })
-    }
-}
-
-/// The way to ask several limits.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum AllKind {
-    Take,
-    Look,
-    Reserve,
-    Charge,
-}
-
-/// Asks several limits. Returns the reply, the limits, and the limiter that decided if it was not this one.
-async fn ask_all(
-    limiter: Limiter,
-    clauses: Vec<Clause>,
-    kind: AllKind,
-) -> Result<(AllReply, Arc<Groups>, Option<Limiter>), Error> {
-    let groups = Arc::new(Groups::new(clauses, kind == AllKind::Reserve)?);
-    let request = match (kind, groups.reserving()) {
-        (AllKind::Charge, _) => {
-            groups.check_plain()?;
-            calls::charge(&groups)
-        }
-        (AllKind::Take, Some(clause)) => {
-            return Err(Error::must_be_acquired(clause.shown_name()));
-        }
-        (AllKind::Reserve, None) => return Err(Error::reserves_nothing()),
-        _ => calls::all(&groups, kind != AllKind::Look),
-    };
-    match limiter.core().send(request).await? {
-        Outcome::Replies(values, by) => {
-            let mut reply = match kind {
-                AllKind::Charge => calls::read_charge(&values, &groups)?,
-                _ => AllReply::read(values.first().unwrap_or(&Value::Nil))?,
-            };
-            groups.add_names(&mut reply, kind != AllKind::Look);
-            reply.reply.reachable = by.is_none();
-            Ok((reply, groups, by))
-        }
-        // What was used already is not denied.
-        Outcome::Unreached(allow) => {
-            Ok((AllReply::unreached(allow || kind == AllKind::Charge), groups, None))
-        }
-    }
-}
-
-/// A call of [`Limiter::all`], which is sent when it is awaited.
-#[derive(Clone, Debug)]
-#[must_use = "a call is sent when it is awaited"]
-pub struct AllCall<'a> {
-    pub(crate) limiter: &'a Limiter,
-    pub(crate) clauses: Vec<Clause>,
-    pub(crate) kind: AllKind,
-}
-
-impl AllCall<'_> {
+impl Call<AllReply, All> {
     /// Asks what the call would return now (RL.ALL_RO), without taking anything.
     pub fn look(mut self) -> Self {
-        self.kind = AllKind::Look;
+        self.verb = Verb::Look;
         self
     }
 
@@ -265,45 +238,60 @@ impl AllCall<'_> {
     /// assert!(!limiter.take("{u1}:tpm", &tokens).await?.is_allowed());
     #[doc = example!(end)]
     pub fn force(mut self) -> Self {
-        self.kind = AllKind::Charge;
+        self.verb = Verb::Charge;
         self
     }
 }
 
-impl IntoFuture for AllCall<'_> {
-    type Output = Result<AllReply, Error>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
+/// A call that was answered.
+#[derive(Debug)]
+pub struct Answered {
+    limiter: Limiter,
+    groups: Arc<Groups>,
+    reply: AllReply,
+    /// The limiter that decided because no server did.
+    by: Option<Limiter>,
+    is_renewed: bool,
+}
 
-    fn into_future(self) -> Self::IntoFuture {
-        let asking = ask_all(self.limiter.clone(), self.clauses, self.kind);
-        Box::pin(async move { Ok(asking.await?.0) })
+/// What a call returns.
+#[doc(hidden)]
+pub trait Output: Sized + Send + 'static {
+    fn of(answered: Answered) -> Result<Self, Error>;
+}
+
+impl Output for Reply {
+    fn of(answered: Answered) -> Result<Reply, Error> {
+        Ok(answered.reply.reply)
     }
 }
 
-/// A call of [`Limiter::acquire_all`], which is sent when it is awaited.
-#[derive(Clone, Debug)]
-#[must_use = "a call is sent when it is awaited"]
-pub struct AcquireAllCall<'a> {
-    pub(crate) limiter: &'a Limiter,
-    pub(crate) clauses: Vec<Clause>,
-    pub(crate) is_renewed: bool,
+impl Output for AllReply {
+    fn of(answered: Answered) -> Result<AllReply, Error> {
+        Ok(answered.reply)
+    }
 }
 
-impl AcquireAllCall<'_> {
-    option_methods!(renewed);
+impl Output for Reservation {
+    fn of(answered: Answered) -> Result<Reservation, Error> {
+        let Answered { limiter, groups, reply, by, is_renewed } = answered;
+        Reservation::new(limiter, by, groups, reply, is_renewed)
+    }
 }
 
-impl IntoFuture for AcquireAllCall<'_> {
-    type Output = Result<Reservation, Error>;
+impl<T: Output, K> IntoFuture for Call<T, K> {
+    type Output = Result<T, Error>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let AcquireAllCall { limiter, clauses, is_renewed } = self;
-        let limiter = limiter.clone();
+        let Call { limiter, clauses, verb, is_single, is_renewed, .. } = self;
         Box::pin(async move {
-            let asking = ask_all(limiter.clone(), clauses, AllKind::Reserve);
-            let (reply, groups, by) = asking.await?;
-            Reservation::new(limiter, by, groups, reply, is_renewed)
+            let groups = Arc::new(Groups::new(clauses, verb, is_single)?);
+            let (reply, by) = match limiter.core().send(groups.request()).await? {
+                Outcome::Replies(values, by) => (groups.read(&values, by.is_none())?, by),
+                Outcome::Unreached(allow) => (groups.unreached(allow), None),
+            };
+            T::of(Answered { limiter, groups, reply, by, is_renewed })
         })
     }
 }

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clause::{Clause, Groups};
+use crate::clause::Clause;
 use crate::limit::AnyLimit;
 use crate::options::Options;
 use crate::period::whole_ms;
 use crate::reply::Id;
 use crate::transport::{Command, ErrorReply, Value};
-use crate::{AllReply, Error, Limiter, Reply};
+use crate::{AllReply, Error, Reply};
 
 /// The commands of a call, and what the core has to know to send them.
 #[derive(Clone, Debug)]
@@ -27,22 +27,8 @@ pub(crate) struct Request {
     pub has_policy: bool,
     /// True if `unreachable` can answer the call.
     pub is_decision: bool,
-    /// The way to give back what the call took if its future is dropped.
-    pub undo: Undo,
-}
-
-/// The way to give back what a call took.
-#[derive(Clone, Debug)]
-pub(crate) enum Undo {
-    /// It takes nothing, or counts what was used.
-    Nothing,
-    /// It takes this quantity, or with `is_at_most` the one that the reply says was granted.
-    Take { limit: Box<AnyLimit>, quantity: u64, is_at_most: bool },
-    /// It reserves with this id, which the limiter made if `is_made` is true. With an id of its own, the caller may try
-    /// again, and another holder may have the same.
-    Release { id: Id, is_made: bool },
-    /// It takes of several limits.
-    All(Arc<Groups>),
+    /// The limits that the call takes from, which give it back if its future is dropped.
+    pub undo: Option<Arc<Groups>>,
 }
 
 impl Request {
@@ -54,7 +40,7 @@ impl Request {
             within: None,
             has_policy: false,
             is_decision: false,
-            undo: Undo::Nothing,
+            undo: None,
         }
     }
 
@@ -66,26 +52,10 @@ impl Request {
     /// Returns the request that gives back what the call took. `reply` is `None` if it was lost: then only what has an id
     /// that the limiter made is released.
     pub fn undo_request(&self, reply: Option<&Value>) -> Option<Request> {
-        let commands = match (&self.undo, reply) {
-            (Undo::Nothing, _) | (Undo::Take { .. }, None) => return None,
-            (Undo::Take { limit, quantity, is_at_most }, Some(value)) => {
-                Reply::read(value).ok().filter(Reply::is_allowed)?;
-                let granted = match is_at_most {
-                    true => Reply::read_granted(value).ok()?.granted.unwrap_or_default(),
-                    false => *quantity,
-                };
-                vec![give_back(self.key()?, limit, granted)?]
-            }
-            (Undo::Release { id, is_made }, reply) => {
-                let reply = reply.and_then(|value| Reply::read_id(value).ok());
-                let is_reserved = reply.map_or(*is_made, |reply| reply.id.is_some());
-                if !is_reserved {
-                    return None;
-                }
-                vec![release(self.key()?, [id])]
-            }
-            (Undo::All(groups), Some(value)) => groups.give_back(&AllReply::read(value).ok()?),
-            (Undo::All(groups), None) => groups.release_made(),
+        let groups = self.undo.as_ref()?;
+        let commands = match reply {
+            Some(value) => groups.give_back(&groups.read(std::slice::from_ref(value), true).ok()?),
+            None => groups.release_made(),
         };
         (!commands.is_empty()).then(|| Request::new(commands, Some(1)))
     }
@@ -110,101 +80,6 @@ fn on_limit(
 pub(crate) fn give_back(key: &[u8], limit: &AnyLimit, quantity: u64) -> Option<Command> {
     let (name, given_back) = (limit.taking_command(), i128::from(quantity).saturating_neg());
     (quantity > 0).then(|| on_limit(name, key, limit, given_back, &Options::default(), false))
-}
-
-/// Returns the command that counts a quantity even if there is not enough.
-pub(crate) fn force(key: &[u8], limit: &AnyLimit, quantity: u64) -> Command {
-    let options = Options { force: true, ..Options::default() };
-    on_limit(limit.taking_command(), key, limit, quantity, &options, false)
-}
-
-/// What a call asks of a limit.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum CallKind {
-    Take,
-    Look,
-    /// Looks as a reservation would.
-    LookToReserve,
-    Reserve,
-}
-
-/// A call of one limit.
-#[derive(Clone, Debug)]
-pub(crate) struct LimitCall<'a> {
-    pub limiter: &'a Limiter,
-    pub kind: CallKind,
-    pub key: &'a [u8],
-    pub limit: AnyLimit,
-    pub quantity: i64,
-    pub options: Options,
-}
-
-impl LimitCall<'_> {
-    /// Refuses a call that no server would answer.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidArgument`].
-    pub fn check(&self) -> Result<(), Error> {
-        self.limit.check()?;
-        let looks = matches!(self.kind, CallKind::Look | CallKind::LookToReserve);
-        let ban = self.limit.ban_length().filter(|_| !looks);
-        self.options.check(ban, self.quantity, self.kind == CallKind::Reserve)
-    }
-
-    /// Returns the request of the call. A reservation has an id before it is sent, so that one that the limiter made can
-    /// be released if the reply is lost.
-    pub fn request(&self) -> Request {
-        let LimitCall { kind, key, limit, quantity, options, .. } = self;
-        let takes = *kind == CallKind::Take;
-        let name = match (kind, limit) {
-            (CallKind::Take, _) => limit.taking_command(),
-            (CallKind::Look, AnyLimit::Rate(_)) => "RL.THROTTLE_RO",
-            (CallKind::Look, AnyLimit::Window(_)) => "RL.WINDOW_RO",
-            (CallKind::Look | CallKind::LookToReserve, _) => "RL.ACQUIRE_RO",
-            (CallKind::Reserve, _) => "RL.ACQUIRE",
-        };
-        let undo = match (&options.id, u64::try_from(*quantity)) {
-            (_, Err(_) | Ok(0)) => Undo::Nothing,
-            (Some(id), _) => Undo::Release { id: id.clone(), is_made: options.has_made_id },
-            // FORCE counts what was used, and that stays. After AHEAD, later bookings would not move up, and the next one
-            // would get the same turn as one of them.
-            (None, Ok(quantity)) if takes && !options.force && options.ahead.is_none() => {
-                Undo::Take { limit: Box::new(limit.clone()), quantity, is_at_most: options.at_most }
-            }
-            _ => Undo::Nothing,
-        };
-        Request {
-            block: options.block,
-            has_policy: limit.is_policy(),
-            is_decision: true,
-            undo,
-            ..Request::new(vec![on_limit(name, key, limit, *quantity, options, takes)], Some(1))
-        }
-    }
-}
-
-/// Reads the reply to a [`LimitCall`].
-pub(crate) fn read(value: &Value, kind: CallKind, options: &Options) -> Result<Reply, Error> {
-    match (kind, options) {
-        (CallKind::Reserve, Options { at_most: true, .. }) => Reply::read_id_and_granted(value),
-        (CallKind::Reserve, _) => Reply::read_id(value),
-        (_, Options { at_most: true, .. }) => Reply::read_granted(value),
-        (_, Options { ahead: Some(_), .. }) => Reply::read_wait(value),
-        _ => Reply::read(value),
-    }
-}
-
-/// Returns the answer to a [`LimitCall`] while no server answers.
-pub(crate) fn unreached(allow: bool, quantity: i64, options: &Options) -> Reply {
-    // What a server would never deny is not denied here either.
-    let is_allowed = allow || options.force || quantity <= 0;
-    let granted = if is_allowed { u64::try_from(quantity).unwrap_or(0) } else { 0 };
-    Reply {
-        granted: options.at_most.then_some(granted),
-        wait: options.ahead.filter(|_| is_allowed).map(|_| Duration::ZERO),
-        ..Reply::unreached(is_allowed)
-    }
 }
 
 /// Returns RL.APPLY.
@@ -236,54 +111,248 @@ pub(crate) fn renew(key: &[u8], id: &Id, lease: Option<Duration>) -> Command {
     command
 }
 
-/// Returns the request of RL.ALL, or of RL.ALL_RO if it takes nothing.
-pub(crate) fn all(groups: &Arc<Groups>, takes: bool) -> Request {
-    let mut command = Command::new(if takes { "RL.ALL" } else { "RL.ALL_RO" });
-    command.number(u64::try_from(groups.clauses().count()).unwrap_or(u64::MAX));
-    for clause in groups.clauses() {
-        command.arg(&clause.key);
-    }
-    for group in groups.iter() {
-        for (at, clause) in group.iter().enumerate() {
-            if at > 0 {
-                command.arg(b"ELSE");
+/// What a call asks of its limits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Verb {
+    Take,
+    /// Takes nothing.
+    Look,
+    Reserve,
+    /// Counts what was used, even if there is not enough.
+    Charge,
+}
+
+/// The limits of a call, checked, and what it asks of them. A clause by itself is a group of one.
+#[derive(Clone, Debug)]
+pub(crate) struct Groups {
+    groups: Vec<Vec<Clause>>,
+    verb: Verb,
+    /// True if it asks one limit by a command of its own, and not by RL.ALL.
+    is_single: bool,
+}
+
+impl Groups {
+    /// Checks the clauses. Each reservation gets an id, so that it can be given back if its reply is lost.
+    pub fn new(clauses: Vec<Clause>, verb: Verb, is_single: bool) -> Result<Groups, Error> {
+        let checked = |clause: Clause| {
+            let mut clause = clause.checked(!is_single || verb != Verb::Look)?;
+            if verb == Verb::Reserve && clause.reserves() {
+                clause.options.make_id()?;
             }
-            clause.write(&mut command);
+            Ok::<_, Error>(clause)
+        };
+        let group = |mut clause: Clause| {
+            let alternatives = std::mem::take(&mut clause.alternatives);
+            std::iter::once(clause).chain(alternatives).map(checked).collect()
+        };
+        let groups = clauses.into_iter().map(group).collect::<Result<_, _>>()?;
+        let groups = Groups { groups, verb, is_single };
+        groups.check()?;
+        Ok(groups)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let names = || self.clauses().map(Clause::shown_name);
+        let twice = |(at, name): &(usize, &str)| names().take(*at).any(|other| other == *name);
+        if let Some((_, name)) = names().enumerate().find(twice) {
+            return Err(Error::same_name(name));
+        }
+        let reserving = self.clauses().find(|clause| clause.reserves());
+        match (self.verb, reserving) {
+            _ if self.groups.is_empty() => Err(Error::no_clauses()),
+            (Verb::Take, Some(clause)) => Err(Error::must_be_acquired(clause.shown_name())),
+            (Verb::Reserve, None) if !self.is_single => Err(Error::reserves_nothing()),
+            (Verb::Charge, _) => self.check_plain(),
+            _ => Ok(()),
         }
     }
-    command.arg(b"MS");
-    Request {
-        has_policy: groups.clauses().any(|clause| clause.limit.is_policy()),
-        is_decision: true,
-        undo: if takes { Undo::All(Arc::clone(groups)) } else { Undo::Nothing },
-        ..Request::new(vec![command], Some(2))
+
+    /// Refuses limits with options or groups, which `force` does not take.
+    fn check_plain(&self) -> Result<(), Error> {
+        let is_plain = |clause: &Clause| {
+            let has_ban = clause.limit.ban_length().is_some();
+            !clause.acquires && !has_ban && clause.options == Options::default()
+        };
+        let other = self.groups.iter().find_map(|group| match group.as_slice() {
+            [clause] if is_plain(clause) => None,
+            group => group.first(),
+        });
+        other.map_or(Ok(()), |clause| Err(Error::force_of_options(clause.shown_name())))
+    }
+
+    pub fn clauses(&self) -> impl Iterator<Item = &Clause> {
+        self.groups.iter().flatten()
+    }
+
+    /// Returns the only limit, if the call asks it by a command of its own.
+    fn single(&self) -> Option<&Clause> {
+        self.clauses().next().filter(|_| self.is_single)
+    }
+
+    /// Returns the request of the call. A reservation has an id before it is sent, so that one that the limiter made can
+    /// be released if the reply is lost.
+    pub fn request(self: &Arc<Groups>) -> Request {
+        let takes = matches!(self.verb, Verb::Take | Verb::Reserve);
+        let (commands, key_at) = match self.single() {
+            Some(clause) => (vec![self.single_command(clause)], 1),
+            // One for each limit, as one step.
+            None if self.verb == Verb::Charge => (self.clauses().map(charge).collect(), 1),
+            None => (vec![self.all_command(takes)], 2),
+        };
+        Request {
+            block: self.single().and_then(|clause| clause.options.block),
+            has_policy: self.clauses().any(|clause| clause.limit.is_policy()),
+            is_decision: true,
+            undo: takes.then(|| Arc::clone(self)),
+            ..Request::new(commands, Some(key_at))
+        }
+    }
+
+    fn single_command(&self, clause: &Clause) -> Command {
+        let Clause { key, limit, acquires, quantity, options, .. } = clause;
+        let name = match (acquires, limit, self.verb) {
+            (true, _, Verb::Look) => "RL.ACQUIRE_RO",
+            (true, ..) => "RL.ACQUIRE",
+            (_, AnyLimit::Rate(_), Verb::Look) => "RL.THROTTLE_RO",
+            (_, _, Verb::Look) => "RL.WINDOW_RO",
+            _ => limit.taking_command(),
+        };
+        on_limit(name, key, limit, *quantity, options, self.verb == Verb::Take)
+    }
+
+    /// Returns RL.ALL, or RL.ALL_RO if it takes nothing.
+    fn all_command(&self, takes: bool) -> Command {
+        let mut command = Command::new(if takes { "RL.ALL" } else { "RL.ALL_RO" });
+        command.number(u64::try_from(self.clauses().count()).unwrap_or(u64::MAX));
+        for clause in self.clauses() {
+            command.arg(&clause.key);
+        }
+        for group in &self.groups {
+            for (at, clause) in group.iter().enumerate() {
+                if at > 0 {
+                    command.arg(b"ELSE");
+                }
+                clause.write(&mut command);
+            }
+        }
+        command.arg(b"MS");
+        command
+    }
+
+    /// Reads the replies to the request. `reachable` is false if another limiter decided in the place of a server.
+    pub fn read(&self, values: &[Value], reachable: bool) -> Result<AllReply, Error> {
+        let first = values.first().unwrap_or(&Value::Nil);
+        if let Some(clause) = self.single() {
+            let reply = Reply::read_with(first, self.verb == Verb::Reserve, &clause.options)?;
+            return Ok(AllReply::from(Reply { reachable, ..reply }));
+        }
+        let mut reply = match self.verb {
+            Verb::Charge => self.read_charge(values)?,
+            _ => AllReply::read(first)?,
+        };
+        self.add_names(&mut reply);
+        reply.reply.reachable = reachable;
+        Ok(reply)
+    }
+
+    /// Reads the replies to [`charge`].
+    fn read_charge(&self, values: &[Value]) -> Result<AllReply, Error> {
+        let names = self.clauses().map(|clause| clause.shown_name());
+        without_errors(names.zip(values))?;
+        let answers = values.iter().map(Reply::read).collect::<Result<Vec<_>, _>>()?;
+        // The limit with the least left, relative to its quantity, decides, as for RL.ALL. Quantities of 0 come last.
+        let left = |(clause, answer): (&Clause, &Reply)| {
+            answer.remaining.checked_div(clause.quantity_taken()).unwrap_or(u64::MAX)
+        };
+        let lefts = self.clauses().zip(&answers).map(left).enumerate();
+        let at = lefts.min_by_key(|(_, left)| *left).map_or(0, |(at, _)| at);
+        let reply = answers.get(at).cloned().unwrap_or_else(|| Reply::unreached(true));
+        Ok(AllReply::new(reply, at.saturating_add(1), answers))
+    }
+
+    /// Returns the answer while no server answers. What a server would never deny is not denied here either.
+    pub fn unreached(&self, allow: bool) -> AllReply {
+        match self.single() {
+            Some(Clause { quantity, options, .. }) => {
+                AllReply::from(unreached(allow, *quantity, options))
+            }
+            None => AllReply::unreached(allow || self.verb == Verb::Charge),
+        }
+    }
+
+    /// Returns each group and its choice with the answer to it: the first clause that is allowed or in shadow. It takes if
+    /// the call is allowed. A group without a choice denies the call.
+    fn choices<'a>(
+        &'a self,
+        reply: &'a AllReply,
+    ) -> impl Iterator<Item = (&'a [Clause], Option<(&'a Clause, &'a Reply)>)> {
+        let mut answers = reply.answers.iter();
+        self.groups.iter().map(move |group| {
+            let mut answered = group.iter().zip(answers.by_ref().take(group.len()));
+            let choice =
+                answered.find(|(clause, answer)| answer.is_allowed() || clause.options.shadow);
+            answered.for_each(drop);
+            (group.as_slice(), choice)
+        })
+    }
+
+    /// Adds the names of the limits, of those that took something, and of those that denied the call. A choice took nothing
+    /// if it only checks, or is in shadow and would have been denied.
+    fn add_names(&self, reply: &mut AllReply) {
+        let name = |clause: &Clause| clause.shown_name().to_owned();
+        let (mut paid, mut denied) = (Vec::new(), Vec::new());
+        for (group, choice) in self.choices(reply) {
+            let Some((clause, answer)) = choice else {
+                denied.extend(group.iter().map(name));
+                continue;
+            };
+            let is_missing = self.verb != Verb::Look && clause.reserves() && answer.id.is_none();
+            if answer.is_allowed() && clause.quantity_taken() > 0 && !is_missing {
+                paid.push(name(clause));
+            }
+        }
+        match reply.is_allowed() {
+            true => reply.paid = paid,
+            false => reply.denied = denied,
+        }
+        reply.names = self.clauses().map(name).collect();
+    }
+
+    /// Returns the commands that give back what an allowed call took.
+    fn give_back(&self, reply: &AllReply) -> Vec<Command> {
+        if !reply.is_allowed() {
+            return Vec::new();
+        }
+        let choices = self.choices(reply).filter_map(|(_, choice)| choice);
+        choices.filter_map(|(clause, answer)| clause.give_back(answer)).collect()
+    }
+
+    /// Returns the commands that release all that may have been reserved with ids that the limiter made. Another holder may
+    /// have an id that the caller chose.
+    fn release_made(&self) -> Vec<Command> {
+        let release = |clause: &Clause| {
+            let id = clause.options.id.as_ref().filter(|_| clause.options.has_made_id)?;
+            Some(release(&clause.key, [id]))
+        };
+        self.clauses().filter_map(release).collect()
     }
 }
 
-/// Returns the request of RL.THROTTLE and RL.WINDOW with FORCE, one for each limit, as one step.
-pub(crate) fn charge(groups: &Groups) -> Request {
-    let command = |clause: &Clause| force(&clause.key, &clause.limit, clause.quantity_taken());
-    Request {
-        has_policy: groups.clauses().any(|clause| clause.limit.is_policy()),
-        is_decision: true,
-        ..Request::new(groups.clauses().map(command).collect(), Some(1))
-    }
+/// Returns the command that counts a quantity even if there is not enough.
+fn charge(Clause { key, limit, quantity, .. }: &Clause) -> Command {
+    let options = Options { force: true, ..Options::default() };
+    on_limit(limit.taking_command(), key, limit, *quantity, &options, false)
 }
 
-/// Reads the replies to [`charge`], which have no names.
-pub(crate) fn read_charge(values: &[Value], groups: &Groups) -> Result<AllReply, Error> {
-    let names = groups.clauses().map(|clause| clause.shown_name());
-    without_errors(names.zip(values))?;
-    let answers = values.iter().map(Reply::read).collect::<Result<Vec<_>, _>>()?;
-    // The limit with the least left, relative to its quantity, decides, as for RL.ALL. Quantities of 0 come last.
-    let left = |(clause, answer): (&Clause, &Reply)| {
-        answer.remaining.checked_div(clause.quantity_taken()).unwrap_or(u64::MAX)
-    };
-    let deciding =
-        groups.clauses().zip(&answers).map(left).enumerate().min_by_key(|(_, left)| *left);
-    let at = deciding.map_or(0, |(at, _)| at);
-    let reply = answers.get(at).cloned().unwrap_or_else(|| Reply::unreached(true));
-    Ok(AllReply::new(reply, at.saturating_add(1), answers))
+/// Returns the answer to a call of a single limit while no server answers.
+pub(crate) fn unreached(allow: bool, quantity: i64, options: &Options) -> Reply {
+    let is_allowed = allow || options.force || quantity <= 0;
+    let granted = if is_allowed { u64::try_from(quantity).unwrap_or(0) } else { 0 };
+    Reply {
+        granted: options.at_most.then_some(granted),
+        wait: options.ahead.filter(|_| is_allowed).map(|_| Duration::ZERO),
+        ..Reply::unreached(is_allowed)
+    }
 }
 
 /// Returns the first error reply among the answers, if there is one. Its text names the limits of all of them.

@@ -14,7 +14,7 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, Instant};
 
 use crate::attempt::{bounded, poll_once, Attempt};
-use crate::calls::{Request, Undo};
+use crate::calls::Request;
 use crate::server::{is_not_serving, SendError, DEFAULT_TIMEOUT};
 use crate::servers::{Route, Routes};
 use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
@@ -505,7 +505,7 @@ impl Drop for PendingCall {
         let Some(mut work) = self.work.take() else { return };
         let call = Arc::clone(&self.call);
         let is_sent = call.attempt.is_sent.load(Relaxed);
-        if !is_sent || matches!(call.request.undo, Undo::Nothing) {
+        if !is_sent || call.request.undo.is_none() {
             return;
         }
         // Giving back needs a runtime. Without one, what the call took counts until its period or lease ends.

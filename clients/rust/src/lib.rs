@@ -40,7 +40,7 @@ mod testing;
 pub mod tower;
 pub mod transport;
 
-pub use builders::{AcquireAllCall, AcquireCall, AllCall, Answer, LookCall, TakeCall};
+pub use builders::{Acquire, All, Call, Look, Single};
 pub use clause::Clause;
 pub use core::Unreachable;
 pub use error::Error;

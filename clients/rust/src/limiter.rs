@@ -2,21 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::builders::{AcquireAllCall, AcquireCall, AllCall, AllKind, LookCall, TakeCall};
-use crate::calls::{self, CallKind, LimitCall, Request};
+use crate::builders::{Acquire, All, Call, Look};
+use crate::calls::{self, Request, Verb};
 use crate::clause::Clause;
 use crate::core::{Core, Hook, Outcome};
 use crate::limit::{Limit, Reserve, Take};
-use crate::options::{check_length, Options};
+use crate::options::check_length;
 use crate::reply::{
     count, read_held, read_info, read_policies, read_top, Held, Id, KeyInfo, Policy, TopKey,
 };
 use crate::transport::{Command, Servers, Value};
-use crate::{Error, Unreachable};
+use crate::{AllReply, Error, Reply, Reservation, Unreachable};
 
 /// The default deadline.
 const DEADLINE: Duration = Duration::from_millis(500);
@@ -172,23 +171,14 @@ impl Limiter {
         &self.0
     }
 
-    fn call<'a>(&'a self, kind: CallKind, key: &'a [u8], limit: &impl Limit) -> LimitCall<'a> {
-        let (limit, options) = (limit.to_any(), Options::default());
-        LimitCall { limiter: self, kind, key, limit, quantity: 1, options }
-    }
-
     /// Takes 1 from a rate (RL.THROTTLE) or a window (RL.WINDOW), or denies. The call has more options.
     #[doc = example!(limiter)]
     /// let tokens = Window::per("100000/min")?;
     /// let reply = limiter.take("user:1", &tokens).quantity(800).leave(2000).await?;
     /// assert_eq!(reply.remaining, 99_200);
     #[doc = example!(end)]
-    pub fn take<'a, K, L>(&'a self, key: &'a K, limit: &'a L) -> TakeCall<'a, L>
-    where
-        K: AsRef<[u8]> + ?Sized,
-        L: Take,
-    {
-        TakeCall(self.call(CallKind::Take, key.as_ref(), limit), PhantomData)
+    pub fn take<L: Take>(&self, key: impl AsRef<[u8]>, limit: &L) -> Call<Reply, L> {
+        Call::single(self, Clause::take(key, limit), Verb::Take)
     }
 
     /// Returns what the same call would return now if nobody waited. It changes nothing: RL.THROTTLE_RO, RL.WINDOW_RO or
@@ -197,12 +187,10 @@ impl Limiter {
     /// let reply = limiter.look("user:1", &Window::per("30/min")?).await?;
     /// assert_eq!(reply.remaining, 30);
     #[doc = example!(end)]
-    pub fn look<'a, K, L>(&'a self, key: &'a K, limit: &'a L) -> LookCall<'a, L>
-    where
-        K: AsRef<[u8]> + ?Sized,
-        L: Limit,
-    {
-        LookCall(self.call(CallKind::Look, key.as_ref(), limit), PhantomData)
+    pub fn look<L: Limit>(&self, key: impl AsRef<[u8]>, limit: &L) -> Call<Reply, Look<L>> {
+        let limit = limit.to_any();
+        let acquires = limit.is_semaphore();
+        Call::single(self, Clause::new(key.as_ref(), limit, acquires), Verb::Look)
     }
 
     /// Reserves 1 in a window or of a semaphore (RL.ACQUIRE) for as long as the [`Reservation`](crate::Reservation) lives.
@@ -217,13 +205,12 @@ impl Limiter {
     /// reservation.apply().await?;
     /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 98_766);
     #[doc = example!(end)]
-    pub fn acquire<'a, K, L>(&'a self, key: &'a K, limit: &'a L) -> AcquireCall<'a, L>
-    where
-        K: AsRef<[u8]> + ?Sized,
-        L: Reserve,
-    {
-        let call = self.call(CallKind::Reserve, key.as_ref(), limit);
-        AcquireCall { call, is_renewed: true, limit: PhantomData }
+    pub fn acquire(
+        &self,
+        key: impl AsRef<[u8]>,
+        limit: &impl Reserve,
+    ) -> Call<Reservation, Acquire> {
+        Call::single(self, Clause::acquire(key, limit), Verb::Reserve)
     }
 
     /// Takes from several limits, all or nothing (RL.ALL).
@@ -234,8 +221,8 @@ impl Limiter {
     /// // The second limit denied the call.
     /// assert_eq!((reply.is_allowed(), reply.clause), (false, 2));
     #[doc = example!(end)]
-    pub fn all(&self, clauses: impl IntoIterator<Item = Clause>) -> AllCall<'_> {
-        AllCall { limiter: self, clauses: clauses.into_iter().collect(), kind: AllKind::Take }
+    pub fn all(&self, clauses: impl IntoIterator<Item = Clause>) -> Call<AllReply, All> {
+        Call::all(self, clauses, Verb::Take)
     }
 
     /// Takes and reserves of several limits, all or nothing (RL.ALL). What is reserved is settled as one, by one
@@ -255,8 +242,8 @@ impl Limiter {
     /// reservation.apply().await?;
     /// assert_eq!(limiter.look("{u1}:tpm", &tokens).await?.remaining, 98_766);
     #[doc = example!(end)]
-    pub fn acquire_all(&self, clauses: impl IntoIterator<Item = Clause>) -> AcquireAllCall<'_> {
-        AcquireAllCall { limiter: self, clauses: clauses.into_iter().collect(), is_renewed: true }
+    pub fn acquire_all(&self, clauses: impl IntoIterator<Item = Clause>) -> Call<Reservation, All> {
+        Call::all(self, clauses, Verb::Reserve)
     }
 
     /// Counts a reservation, or what was really used (RL.APPLY); false if it is not held. For what another process reserved,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
+use crate::options::Options;
 use crate::transport::Value;
 use crate::Error;
 
@@ -100,32 +101,23 @@ impl Reply {
         })
     }
 
-    /// Reads the granted quantity, the sixth element of RL.THROTTLE and RL.WINDOW with ATMOST.
-    pub(crate) fn read_granted(value: &Value) -> Result<Reply, Error> {
-        Ok(Reply { granted: Some(count(element(value, 5)?)?), ..Reply::read(value)? })
-    }
-
-    /// Reads the wait, the sixth element with AHEAD.
-    pub(crate) fn read_wait(value: &Value) -> Result<Reply, Error> {
-        Ok(Reply { wait: time(element(value, 5)?)?, ..Reply::read(value)? })
-    }
-
-    /// Reads the id, the sixth element of RL.ACQUIRE.
-    pub(crate) fn read_id(value: &Value) -> Result<Reply, Error> {
-        let id = match element(value, 5)? {
-            Value::Nil => None,
-            Value::Bytes(id) => Some(Id::from(id.as_slice())),
-            Value::Integer(id) => Some(Id::from(id.to_string())),
-            _ => return Err(Error::unexpected("an id", value)),
-        };
-        Ok(Reply { id, ..Reply::read(value)? })
-    }
-
-    /// Reads the id, the granted quantity and how many reservations there are, of RL.ACQUIRE with ATMOST.
-    pub(crate) fn read_id_and_granted(value: &Value) -> Result<Reply, Error> {
-        let granted = Some(count(element(value, 6)?)?);
-        let reservations = Some(count(element(value, 7)?)?);
-        Ok(Reply { granted, reservations, ..Reply::read_id(value)? })
+    /// Reads the reply to a call with these options. Only the reply of RL.ACQUIRE has an id.
+    pub(crate) fn read_with(
+        value: &Value,
+        has_id: bool,
+        options: &Options,
+    ) -> Result<Reply, Error> {
+        let mut reply = Reply::read(value)?;
+        if has_id {
+            reply.id = read_id(element(value, 5)?)?;
+        }
+        if options.at_most {
+            reply.granted = Some(count(element(value, if has_id { 6 } else { 5 })?)?);
+            reply.reservations = has_id.then(|| count(element(value, 7)?)).transpose()?;
+        } else if options.ahead.is_some() {
+            reply.wait = time(element(value, 5)?)?;
+        }
+        Ok(reply)
     }
 }
 
@@ -183,7 +175,7 @@ impl AllReply {
         let clause = usize::try_from(integer(element(value, 5)?)?).unwrap_or(0);
         // Only the answer of ACQUIRE has a sixth element, its id.
         let read = |answer: &Value| match element(answer, 5) {
-            Ok(_) => Reply::read_id(answer),
+            Ok(id) => Ok(Reply { id: read_id(id)?, ..Reply::read(answer)? }),
             Err(_) => Reply::read(answer),
         };
         let answers = array(element(value, 6)?)?.iter().map(read).collect::<Result<_, _>>()?;
@@ -424,6 +416,14 @@ pub(crate) fn read_policies(value: &Value) -> Result<Vec<Policy>, Error> {
         })
     };
     array(value)?.iter().map(read).collect()
+}
+
+fn read_id(value: &Value) -> Result<Option<Id>, Error> {
+    Ok(match value {
+        Value::Nil => None,
+        Value::Integer(id) => Some(Id::from(id.to_string())),
+        _ => Some(Id(bytes(value)?.into())),
+    })
 }
 
 pub(crate) fn array(value: &Value) -> Result<&[Value], Error> {

@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{interval_at, MissedTickBehavior};
 
-use crate::calls::{Request, Reserved, Settle};
-use crate::clause::{Clause, Groups};
+use crate::calls::{Groups, Request, Reserved, Settle};
+use crate::clause::Clause;
 use crate::core::{Hook, Outcome};
 use crate::error::listed;
 use crate::options::check_length;

@@ -140,7 +140,10 @@ impl RateLimitLayer {
             let clauses = clauses(request)?;
             let limiter = limiter.clone();
             Some(Box::pin(async move {
-                let named: Vec<_> = clauses.iter().flat_map(Clause::named_limits).collect();
+                let all =
+                    clauses.iter().flat_map(|each| std::iter::once(each).chain(&each.alternatives));
+                let named: Vec<_> =
+                    all.map(|each| (each.name.clone(), each.limit.clone())).collect();
                 let reply = limiter.all(clauses).await?;
                 let mut made = ReplyWithOptions::new(reply);
                 for (name, limit) in named {

@@ -134,7 +134,7 @@ async fn calls_in_a_cluster_find_the_node_of_their_key() {
         cluster.node(node).conn().cmd(["CONFIG", "SET", "ratelimit.policies", "p WINDOW 1 1d"]);
     }
     for key in 0..20 {
-        limiter.take(&format!("p{key}"), &Window::policy("p")).await.unwrap();
+        limiter.take(format!("p{key}"), &Window::policy("p")).await.unwrap();
     }
     let policies = limiter.policies().await.unwrap();
     assert_eq!((policies.len(), policies[0].allowed), (1, 20));
