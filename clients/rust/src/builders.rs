@@ -16,12 +16,19 @@ use crate::{AllReply, Error, Limiter, Reply};
 
 /// A call of a [`Limiter`] that returns a `T`. It is sent when it is awaited. `K` says which options it has: a [`Rate`] or a
 /// [`Window`] for a call that takes, [`Look`], [`Acquire`] or [`All`].
-#[doc = example!(limiter)]
+///
+/// ```
+/// # use redis_ratelimit_client::{MemoryLimiter, Window};
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let limiter = MemoryLimiter::new();
+/// use std::future::IntoFuture; // in the prelude of Rust 2024
+///
 /// let call = limiter.take("user:1", &Window::per("5/min")?).quantity(2);
 /// // Functions that take a future need into_future().
 /// let reply = tokio::spawn(call.into_future()).await??;
 /// assert_eq!(reply.remaining, 3);
-#[doc = example!(end)]
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
 pub struct Call<T, K> {
@@ -81,34 +88,50 @@ impl<T, K> Call<T, K> {
 
 impl<T, K: Single> Call<T, K> {
     /// Leaves at least this much for others, such as for calls that are more important.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let window = Window::per("100/min")?;
     /// // A batch job leaves 50 for users.
     /// assert!(!limiter.take("api", &window).quantity(60).leave(50).await?.is_allowed());
     /// assert!(limiter.take("api", &window).quantity(60).await?.is_allowed());
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn leave(self, leave: u64) -> Self {
         self.with(|clause| clause.options.leave = leave)
     }
 
     /// Takes as much of the quantity as is available, which the reply's `granted` says. The call is denied only if that is
     /// nothing.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let tokens = Window::per("100/min")?;
     /// let reply = limiter.take("tokens", &tokens).quantity(120).at_most().await?;
     /// assert_eq!(reply.granted, Some(100));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn at_most(self) -> Self {
         self.with(|clause| clause.options.at_most = true)
     }
 
     /// Waits in line for up to this time, at most a year, instead of being denied. [`Duration::ZERO`] waits without limit.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Rate};
+    /// # use std::time::Duration;
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let rate = Rate::per("20/s")?.capacity(1)?;
     /// limiter.take("mail", &rate).await?;
     /// // Waits for 50 ms.
     /// assert!(limiter.take("mail", &rate).block(Duration::from_secs(5)).await?.is_allowed());
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn block(self, longest: Duration) -> Self {
         self.with(|clause| clause.options.block = Some(longest))
     }
@@ -122,11 +145,16 @@ impl<L: Take> Call<Reply, L> {
 
     /// Counts the quantity even if there is not enough, for what was used and is known only afterwards. Later calls wait
     /// until it is repaid.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let tokens = Window::per("100/min")?;
     /// assert!(limiter.take("tokens", &tokens).quantity(120).force().await?.is_allowed());
     /// assert!(!limiter.take("tokens", &tokens).await?.is_allowed());
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn force(self) -> Self {
         self.with(|clause| clause.options.force = true)
     }
@@ -134,12 +162,18 @@ impl<L: Take> Call<Reply, L> {
 
 impl Call<Reply, Rate> {
     /// Takes now what is available within this time. The reply's `wait` says after which time to go on.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Rate};
+    /// # use std::time::Duration;
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let rate = Rate::per("1/min")?;
     /// limiter.take("crawl", &rate).await?;
     /// let turn = limiter.take("crawl", &rate).ahead(Duration::from_secs(300)).await?;
     /// assert!(turn.wait > Some(Duration::from_secs(30)));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn ahead(self, longest: Duration) -> Self {
         self.with(|clause| clause.options.ahead = Some(longest))
     }
@@ -147,13 +181,18 @@ impl Call<Reply, Rate> {
 
 impl Call<Reply, Window> {
     /// Counts the call even if it is denied, so that a client that does not pause stays out.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{KeyState, MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let login = Window::per("1/min")?;
     /// limiter.take("login", &login).await?;
     /// assert!(!limiter.take("login", &login).count_denied().await?.is_allowed());
     /// let state = limiter.info("login").await?.map(|info| info.state);
     /// assert!(matches!(state, Some(KeyState::Window { denied: 1, .. })));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn count_denied(self) -> Self {
         self.with(|clause| clause.options.count_denied = true)
     }
@@ -173,13 +212,18 @@ impl<L: Limit> Call<Reply, Look<L>> {
 
 impl Call<Reply, Look<Window>> {
     /// Asks what a reservation would return, instead of a call that takes.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{Decision, Held, MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let window = Window::per("1/min")?;
     /// let reservation = limiter.acquire("user:1", &window).await?;
     /// // Others may give back what they hold.
     /// let reply = limiter.look("user:1", &window).reserving().await?;
     /// assert_eq!(reply.decision, Decision::Held);
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn reserving(self) -> Self {
         self.with(|clause| clause.acquires = true)
     }
@@ -197,13 +241,19 @@ impl Call<Reservation, Acquire> {
     }
 
     /// Counts the reservation if its lease ends before it is settled.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::time::Duration;
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let (tokens, lease) = (Window::per("100/min")?, Duration::from_millis(1));
     /// let call = limiter.acquire("tokens", &tokens).quantity(60).lease(lease).count_lapsed();
     /// let lapsing = call.renewed(false).await?;
     /// tokio::time::sleep(5 * lease).await;
     /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 40);
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn count_lapsed(self) -> Self {
         self.with(|clause| clause.options.count_lapsed = true)
     }
@@ -231,12 +281,17 @@ impl Call<AllReply, All> {
 
     /// Counts what was used, in one step, even if there is not enough. The clauses must be rates and windows without options
     /// and groups.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let tokens = Window::per("100000/min")?;
     /// let used = [Clause::take("{u1}:tpm", &tokens).quantity(120_000)];
     /// assert!(limiter.all(used).force().await?.is_allowed());
     /// assert!(!limiter.take("{u1}:tpm", &tokens).await?.is_allowed());
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn force(mut self) -> Self {
         self.verb = Verb::Charge;
         self

@@ -13,7 +13,11 @@ use crate::{Error, Reply};
 ///
 /// Its name, by default its key, says in replies, errors and costs which limit is meant. Keys of one call lie in one slot of
 /// a cluster: give them the same `{tag}`.
-#[doc = example!(limiter)]
+///
+/// ```
+/// # use redis_ratelimit_client::{Clause, MemoryLimiter, Semaphore, Window};
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let limiter = MemoryLimiter::new();
 /// let plan = Window::per("1000/month")?.fixed();
 /// let credits = Window::per("500/y")?;
 /// let limits = [
@@ -24,7 +28,8 @@ use crate::{Error, Reply};
 /// ];
 /// let reservation = limiter.acquire_all(limits).await?;
 /// assert_eq!(reservation.reply().paid, ["{u1}:rpm", "{u1}:plan", "jobs"]);
-#[doc = example!(end)]
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a clause is a part of a call"]
 pub struct Clause {
@@ -110,25 +115,35 @@ impl Clause {
     }
 
     /// Requires that the limit allows the call, but takes nothing.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Semaphore};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let stop = Semaphore::new(1);
     /// let check = || limiter.all([Clause::acquire("{u1}:stop", &stop).check()]);
     /// assert!(check().await?.is_allowed());
     /// // While someone holds the semaphore, calls are denied.
     /// let stopped = limiter.acquire("{u1}:stop", &stop).await?;
     /// assert!(!check().await?.is_allowed());
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn check(mut self) -> Clause {
         self.options.check = true;
         self
     }
 
     /// Decides and reports the limit, but never denies the call because of it.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let on_trial = Clause::take("{u1}:tpm", &Window::per("100/min")?).quantity(800).shadow();
     /// let reply = limiter.all([on_trial, Clause::take("{u1}:rpm", &Window::per("60/min")?)]).await?;
     /// assert!(reply.is_allowed() && !reply.answers[0].is_allowed());
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn shadow(mut self) -> Clause {
         self.options.shadow = true;
         self

@@ -36,13 +36,16 @@ impl<T> Source<T> {
 }
 
 /// A steady rate with bursts, by GCRA (a token bucket): RL.THROTTLE.
-#[doc = example!(bare)]
+///
+/// ```
+/// # use redis_ratelimit_client::Rate;
 /// // 30 a minute, and up to 10 at once.
 /// let rate = Rate::per("30/min")?.capacity(10)?;
 /// // In the terms of RL.THROTTLE: max_burst, count and period.
 /// assert_eq!(rate.numbers(), Some((9, 30, "1min".parse()?)));
 /// assert_eq!(Rate::policy("free").numbers(), None);
-#[doc = example!(end)]
+/// # Ok::<(), redis_ratelimit_client::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     source: Source<RateNumbers>,
@@ -73,11 +76,14 @@ impl Rate {
     ///
     /// [`Error::InvalidArgument`] if the text is anything else, the count or the period is 0, or the period is in months or
     /// years.
-    #[doc = example!(bare)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::Rate;
     /// let rate = Rate::per("5/10s")?;
     /// assert_eq!(rate.numbers(), Some((4, 5, "10s".parse()?)));
     /// assert!(Rate::per("5/m").is_err(), "minutes are min, and months are mo");
-    #[doc = example!(end)]
+    /// # Ok::<(), redis_ratelimit_client::Error>(())
+    /// ```
     pub fn per(text: &str) -> Result<Rate, Error> {
         let (count, period) = parse_per(text)?;
         let rate = Rate::new(count.saturating_sub(1), count, period);
@@ -107,12 +113,18 @@ impl Rate {
     ///
     /// A call that uses the rate with a quantity below 1, `at_most`, `force`, `ahead`, `block` or `check` is an
     /// [`Error::InvalidArgument`].
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Rate};
+    /// # use std::time::Duration;
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let rate = Rate::per("1/h")?.ban(Duration::from_secs(86_400));
     /// limiter.take("login", &rate).await?;
     /// let denied = limiter.take("login", &rate).await?;
     /// assert_eq!(denied.retry_after, Some(Duration::from_secs(86_400)));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn ban(mut self, length: Duration) -> Rate {
         self.ban = Some(length);
         self
@@ -137,7 +149,9 @@ impl Rate {
 }
 
 /// At most a limit in any period, or in each period of the calendar: RL.WINDOW and RL.ACQUIRE.
-#[doc = example!(bare)]
+///
+/// ```
+/// # use redis_ratelimit_client::Window;
 /// // At most 5 in any minute.
 /// assert_eq!(Window::per("5/min")?.numbers(), Some((5, "1min".parse()?)));
 /// // 1000 from the 15th of a month to the next, in Shanghai.
@@ -146,7 +160,8 @@ impl Rate {
 /// // The sliding-window counter, in 60 buckets. In HTTP headers tokens are counted.
 /// let tokens = Window::per("1000000/h")?.buckets(60).unit("tokens")?;
 /// assert_eq!(tokens.counted_unit(), Some("tokens"));
-#[doc = example!(end)]
+/// # Ok::<(), redis_ratelimit_client::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     /// The limit and the period.
@@ -189,37 +204,54 @@ impl Window {
 
     /// Names a policy of the server, with or without the `@`. The server has its numbers and its kind: a call that uses a
     /// policy with buckets or fixed windows is an [`Error::InvalidArgument`].
-    #[doc = example!(bare)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = MemoryLimiter::builder().policies("day WINDOW 1000 1d FIXED")?.build();
     /// let reply = limiter.take("user:1", &Window::policy("day")).await?;
     /// assert_eq!(reply.limit, 1000);
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn policy(name: &str) -> Window {
         Window::with_source(Source::policy(name))
     }
 
     /// Sets the most entries that a sliding window keeps, from 1 to 65536: fewer need less memory, and the limit is never
     /// exceeded. A call that uses a window with both buckets and fixed windows is an [`Error::InvalidArgument`].
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{KeyState, MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let window = Window::per("1000/h")?.buckets(1);
     /// for _ in 0..100 {
     ///     limiter.take("user:1", &window).await?;
     /// }
     /// let state = limiter.info("user:1").await?.map(|info| info.state);
     /// assert!(matches!(state, Some(KeyState::Window { events: 100, entries: 1, .. })));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn buckets(mut self, buckets: u32) -> Window {
         self.buckets = Some(buckets);
         self
     }
 
     /// Uses the windows of the calendar: a period of a day begins at midnight, a month on the 1st.
-    #[doc = example!(evening)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::time::Duration;
+    /// # use std::time::UNIX_EPOCH;
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let clock = || UNIX_EPOCH + Duration::from_secs(18 * 3600);
+    /// # let limiter = MemoryLimiter::builder().clock(clock).build();
     /// // It is 18:00 UTC. The day ends at midnight.
     /// let window = Window::per("1000/day")?.fixed();
     /// let reply = limiter.take("user:1", &window).await?;
     /// assert_eq!(reply.reset_after, Duration::from_secs(6 * 3600));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn fixed(mut self) -> Window {
         self.is_fixed = true;
         self
@@ -228,12 +260,20 @@ impl Window {
     /// Sets where fixed windows begin: a time of day ("09:00"), a day of the week, the month or the year with or without one
     /// ("sun", "15@09:00", "04-06"), a date ("2026-11-02"), or "first", the first event that is counted. A call that uses a
     /// window with a start but without [`Window::fixed`] is an [`Error::InvalidArgument`].
-    #[doc = example!(evening)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::time::Duration;
+    /// # use std::time::UNIX_EPOCH;
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let clock = || UNIX_EPOCH + Duration::from_secs(18 * 3600);
+    /// # let limiter = MemoryLimiter::builder().clock(clock).build();
     /// // It is 18:00 UTC. The window ends at 09:00.
     /// let window = Window::per("1000/day")?.fixed().start("09:00");
     /// let reply = limiter.take("user:1", &window).await?;
     /// assert_eq!(reply.reset_after, Duration::from_secs(15 * 3600));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn start(mut self, start: &str) -> Window {
         self.start = Some(start.into());
         self
@@ -241,12 +281,20 @@ impl Window {
 
     /// Sets the time zone of fixed windows: a name such as "Asia/Shanghai", or an offset such as "+08:00". A call that uses
     /// a window with a time zone but without [`Window::fixed`], or with the start "first", is an [`Error::InvalidArgument`].
-    #[doc = example!(evening)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::time::Duration;
+    /// # use std::time::UNIX_EPOCH;
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let clock = || UNIX_EPOCH + Duration::from_secs(18 * 3600);
+    /// # let limiter = MemoryLimiter::builder().clock(clock).build();
     /// // It is 18:00 UTC. In Shanghai it is 02:00.
     /// let window = Window::per("1000/day")?.fixed().tz("Asia/Shanghai");
     /// let reply = limiter.take("user:1", &window).await?;
     /// assert_eq!(reply.reset_after, Duration::from_secs(22 * 3600));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn tz(mut self, tz: &str) -> Window {
         self.tz = Some(tz.into());
         self
@@ -326,13 +374,18 @@ impl Window {
 }
 
 /// At most this many held at one time: RL.ACQUIRE with the period 0.
-#[doc = example!(limiter)]
+///
+/// ```
+/// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let limiter = MemoryLimiter::new();
 /// let jobs = Semaphore::new(1);
 /// let mut permit = limiter.acquire("jobs", &jobs).await?;
 /// assert!(limiter.acquire("jobs", &jobs).await.is_err());
 /// permit.release().await?;
 /// assert!(limiter.acquire("jobs", &jobs).await.is_ok());
-#[doc = example!(end)]
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Semaphore(Source<u64>);
 

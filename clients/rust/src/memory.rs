@@ -29,12 +29,17 @@ const MIN_SLEEP: Duration = Duration::from_millis(1);
 ///
 /// Clones share the keys. Keys that have nothing counted or held are forgotten, so it takes no more memory than the limits
 /// in use.
-#[doc = example!(limiter)]
+///
+/// ```
+/// # use redis_ratelimit_client::{MemoryLimiter, Rate};
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let limiter = MemoryLimiter::new();
 /// let rate = Rate::per("1/min")?;
 /// assert!(limiter.take("user:1", &rate).await?.is_allowed());
 /// assert!(!limiter.take("user:1", &rate).await?.is_allowed());
 /// assert!(limiter.take("user:2", &rate).await?.is_allowed());
-#[doc = example!(end)]
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct MemoryLimiter(Limiter);
 
@@ -71,14 +76,20 @@ impl From<MemoryLimiter> for Limiter {
 }
 
 /// Builds a [`MemoryLimiter`].
-#[doc = example!(bare)]
+///
+/// ```
+/// # use redis_ratelimit_client::{MemoryLimiter, Window};
+/// # use std::time::Duration;
+/// # use std::time::UNIX_EPOCH;
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let clock = || UNIX_EPOCH + Duration::from_secs(18 * 3600);
 /// let builder = MemoryLimiter::builder().clock(clock).policies("day WINDOW 1000 1d FIXED")?;
 /// let limiter = builder.setting("timezone", "+08:00")?.build();
 /// // It is 02:00.
 /// let reply = limiter.take("user:1", &Window::policy("day")).await?;
 /// assert_eq!(reply.reset_after, Duration::from_secs(22 * 3600));
-#[doc = example!(end)]
+/// # Ok(()) }
+/// ```
 #[must_use]
 pub struct MemoryLimiterBuilder {
     clock: Option<Clock>,
@@ -89,7 +100,13 @@ pub struct MemoryLimiterBuilder {
 
 impl MemoryLimiterBuilder {
     /// Takes the time from `clock` instead of [`SystemTime::now`]. While a call waits it is read every 3 ms.
-    #[doc = example!(bare)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use std::time::UNIX_EPOCH;
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     /// let now = Arc::new(AtomicU64::new(0));
     /// let clock = Arc::clone(&now);
@@ -100,7 +117,8 @@ impl MemoryLimiterBuilder {
     /// assert_eq!(limiter.look("user:1", &window).await?.retry_after, Some(Duration::from_secs(60)));
     /// now.store(60, Relaxed);
     /// assert!(limiter.take("user:1", &window).await?.is_allowed());
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn clock(mut self, clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         self.clock = Some(Arc::new(clock));
         self
@@ -109,10 +127,14 @@ impl MemoryLimiterBuilder {
     /// Keeps a part of each limit, for several processes without a server: with `share(1, 4)` what is available at once is a
     /// quarter, rounded down but at least 1, so that four processes together never admit more than a limit of 4 and above.
     /// The count of a rate for each period is a quarter exactly. `leave` is rounded up, and a limit of 0 stays 0.
-    #[doc = example!(bare)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = MemoryLimiter::builder().share(1, 4)?.build();
     /// assert_eq!(limiter.take("user:1", &Window::per("100/min")?).await?.limit, 25);
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///

@@ -11,11 +11,15 @@ use crate::Error;
 ///
 /// Made from a [`Duration`], rounded up to whole milliseconds, or parsed from a number with a unit of `ms`, `s`, `min`, `h`,
 /// `d`, `w`, `mo` or `y`. From 1 ms to 100 years; a [`Rate`](crate::Rate) takes no months and years.
-#[doc = example!(bare)]
+///
+/// ```
+/// # use redis_ratelimit_client::Period;
+/// # use std::time::Duration;
 /// let month: Period = "1mo".parse()?;
 /// assert_eq!(month.to_string(), "1mo");
 /// assert_eq!(Period::from(Duration::from_millis(1500)).to_string(), "1500ms");
-#[doc = example!(end)]
+/// # Ok::<(), redis_ratelimit_client::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Period {
     pub(crate) count: u64,

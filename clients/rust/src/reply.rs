@@ -9,14 +9,19 @@ use crate::transport::Value;
 use crate::Error;
 
 /// The decision about a call.
-#[doc = example!(limiter)]
+///
+/// ```
+/// # use redis_ratelimit_client::{Decision, Held, MemoryLimiter, Semaphore};
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let limiter = MemoryLimiter::new();
 /// let jobs = Semaphore::new(1);
 /// let permit = limiter.acquire("jobs", &jobs).await?;
 /// // Others hold the only place, and may give it back.
 /// assert_eq!(limiter.look("jobs", &jobs).await?.decision, Decision::Held);
 /// // More than there will ever be.
 /// assert_eq!(limiter.look("jobs", &jobs).quantity(2).await?.decision, Decision::Denied);
-#[doc = example!(end)]
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// It took what it asked for.
@@ -29,13 +34,19 @@ pub enum Decision {
 }
 
 /// The answer to a call that asks a limit.
-#[doc = example!(limiter)]
+///
+/// ```
+/// # use redis_ratelimit_client::{MemoryLimiter, Window};
+/// # use std::time::Duration;
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let limiter = MemoryLimiter::new();
 /// let window = Window::per("5/min")?;
 /// let reply = limiter.take("user:1", &window).quantity(5).await?;
 /// assert_eq!((reply.remaining, reply.limit), (0, 5));
 /// let denied = limiter.take("user:1", &window).await?;
 /// assert!(denied.retry_after > Some(Duration::from_secs(30)));
-#[doc = example!(end)]
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reply {
@@ -123,14 +134,19 @@ impl Reply {
 
 /// The answer to a call that asks several limits: that of the limit that decides, to which this dereferences, and each
 /// limit's own.
-#[doc = example!(limiter)]
+///
+/// ```
+/// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let limiter = MemoryLimiter::new();
 /// let requests = Clause::take("{u1}:rpm", &Window::per("60/min")?);
 /// let tokens = Clause::take("{u1}:tpm", &Window::per("1000/min")?).quantity(800);
 /// let reply = limiter.all([requests, tokens]).await?;
 /// assert_eq!(reply.paid, ["{u1}:rpm", "{u1}:tpm"]);
 /// // The second has less left for calls of this kind, so it decides.
 /// assert_eq!((reply.clause, reply.remaining, reply.answers[0].remaining), (2, 200, 59));
-#[doc = example!(end)]
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AllReply {
