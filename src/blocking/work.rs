@@ -12,14 +12,14 @@ use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::touch;
 use crate::redis::text::OwnedString;
-use crate::state::{EmptiedKey, KeyContext, ServerKeyspace, ServerWindow};
+use crate::state::{EmptiedKey, KeyContext, ServerKeyspace};
 use crate::stats;
 use commands::decide::{decide, give_back};
 use commands::error::Error;
 use commands::keyspace::Keyspace;
 use commands::waiting::{take_steps, try_heads, LineProgress, TimedReply, WaitingKeyspace};
 use engine::line::{Cause, LineId, Lines, Ticket};
-use engine::store::Access;
+use engine::store::{Access, EmptiedKey as _};
 use engine::{DbKey, Decision, Mode, Request};
 
 impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
@@ -37,14 +37,16 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
         lines::read_lines(|lines| read(lines, key_ctx.db_key()))
     }
 
-    fn wake<'k>(&self, key_ctx: KeyContext<'c>, released: Option<ServerWindow<'k, 'c>>)
+    fn wake<'k>(&self, key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>)
     where
         Self: 'k,
     {
-        // Dropped at the end of this function, which deletes the key unless a waiter was granted something.
-        let emptied = released.and_then(|window| window.into_emptied());
         if self.read_lines(key_ctx, |lines, key| lines.waiting_on(key)) > 0 {
-            wake_line(key_ctx, emptied);
+            wake_line(key_ctx, emptied.as_ref());
+        }
+        // Unless a waiter was granted something, which goes on with the key.
+        if let Some(emptied) = emptied {
+            emptied.delete();
         }
     }
 
@@ -104,7 +106,7 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
 /// Tries the head of the line on the key, and after each grant the next head, while the time budget lasts. The timer tries
 /// the rest. The first head is tried on the emptied key, if a release has left one.
 #[cold]
-fn wake_line<'c>(key_ctx: KeyContext<'c>, mut emptied: Option<EmptiedKey<'c>>) {
+fn wake_line<'c>(key_ctx: KeyContext<'c>, emptied: Option<&EmptiedKey<'c>>) {
     if !key_ctx.ctx.is_single_call() {
         // A transaction or a script is one step for those who wait. The timer fires after it.
         change(|lines, now_us| lines.wake(key_ctx.db_key(), now_us));
@@ -115,7 +117,7 @@ fn wake_line<'c>(key_ctx: KeyContext<'c>, mut emptied: Option<EmptiedKey<'c>>) {
     let Some(line) = change(|lines, now_us| lines.wake(key, now_us)) else { return };
     if work.has_time() && accepts_write_in_call(key_ctx.ctx, key_ctx.name) {
         let keyspace = ServerKeyspace::for_waiters(Some(Acceptance::Accepted));
-        let open = || keyspace.store(key_ctx, Access::Write).with_emptied(emptied.take());
+        let open = || keyspace.store(key_ctx, Access::Write).with_emptied(emptied);
         try_heads(&keyspace, line, key_ctx, open, || work.has_time());
     }
 }

@@ -15,7 +15,6 @@ use commands::policies::PolicyVerdict;
 use commands::report::MAX_TOP_KEY;
 use engine::heavy::{HeavyRow, RecentHeavy};
 use engine::reservation::{id_from_random, Id};
-use engine::settle::SettleOutcome;
 use engine::store::{Access, WindowKey};
 use engine::DbKey;
 
@@ -61,12 +60,12 @@ impl<'c> Keyspace for ServerKeyspace<'c> {
         Ok((state, expires_at_ms))
     }
 
-    fn count_settled(&self, outcome: SettleOutcome, number: u64) {
-        match outcome {
-            SettleOutcome::NotHeld => {}
-            SettleOutcome::Released => stats::RELEASED.add(number),
-            SettleOutcome::Counted => stats::APPLIED.add(number),
-        }
+    fn count_applied(&self, number: u64) {
+        stats::APPLIED.add(number);
+    }
+
+    fn count_released(&self, number: u64) {
+        stats::RELEASED.add(number);
     }
 
     fn count_policy(&self, id: u64, verdict: PolicyVerdict) {

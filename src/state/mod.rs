@@ -118,18 +118,19 @@ impl CallBudget {
 }
 
 /// A key of the server, as the engine sees it.
+#[derive(Clone, Copy)]
 pub struct ServerKey<'k, 'c> {
     keyspace: &'k ServerKeyspace<'c>,
     key_ctx: KeyContext<'c>,
     access: Access,
-    /// The key, if a call has just emptied it. Boxed, as few calls go on with one.
-    emptied: Option<Box<EmptiedKey<'c>>>,
+    /// The key, if a call has just emptied it.
+    emptied: Option<&'k EmptiedKey<'c>>,
 }
 
-impl<'c> ServerKey<'_, 'c> {
+impl<'k, 'c> ServerKey<'k, 'c> {
     /// Goes on with the key that a release has emptied, if there is one.
-    pub fn with_emptied(self, emptied: Option<EmptiedKey<'c>>) -> Self {
-        ServerKey { emptied: emptied.map(Box::new), ..self }
+    pub fn with_emptied(self, emptied: Option<&'k EmptiedKey<'c>>) -> Self {
+        ServerKey { emptied, ..self }
     }
 }
 
@@ -151,14 +152,16 @@ impl<'k, 'c> Store for ServerKey<'k, 'c> {
     }
 
     fn bucket(self) -> ServerBucket<'c> {
-        // An emptied key is deleted here: only a key that does not exist can become a bucket.
-        let ServerKey { key_ctx, access, .. } = self;
+        let ServerKey { key_ctx, access, emptied, .. } = self;
+        if let Some(mut key) = emptied.and_then(EmptiedKey::reuse) {
+            // Only a key that does not exist can become a bucket.
+            key.delete();
+        }
         ServerBucket { key_ctx, access, key: KeyHandle::closed(key_ctx) }
     }
 
     fn window(&mut self) -> ServerWindow<'k, 'c> {
-        let at = ServerKey { emptied: self.emptied.take(), ..*self };
-        ServerWindow::new(at, KeyHandle::closed(self.key_ctx))
+        ServerWindow::new(*self, KeyHandle::closed(self.key_ctx))
     }
 }
 

@@ -21,9 +21,10 @@ use engine::ban::Ban;
 use engine::entry::score;
 use engine::reservation::{ReservationMember, ReservationRef};
 use engine::reservations::{Reservations, Settled, MAX_HEALED_LEASES};
-use engine::store::{self, WindowEdit};
+use engine::store::{self, Settlement, WindowEdit};
 use engine::window::{EventEdit, TimeRange};
 use smallvec::SmallVec;
+use std::cell::RefCell;
 
 /// A sorted set of events and reservations, for one call.
 pub struct ServerWindow<'k, 'c> {
@@ -33,25 +34,17 @@ pub struct ServerWindow<'k, 'c> {
     reservations: Reservations,
     /// The number of elements in the set, once the key was read or written.
     elements: usize,
-    /// The key, if the call has emptied it. It counts as empty.
-    emptied: Option<EmptiedKey<'c>>,
 }
 
 impl<'k, 'c> ServerWindow<'k, 'c> {
     /// Creates a key that has not been read yet. `key` is closed, or open with the access of `store`.
-    pub(super) fn new(mut store: ServerKey<'k, 'c>, key: KeyHandle<'c>) -> ServerWindow<'k, 'c> {
+    pub(super) fn new(store: ServerKey<'k, 'c>, key: KeyHandle<'c>) -> ServerWindow<'k, 'c> {
         ServerWindow {
             events: ServerEntries { key, newest: None, len: 0 },
-            emptied: store.emptied.take().map(|emptied| *emptied),
             store,
             reservations: Reservations::default(),
             elements: 0,
         }
-    }
-
-    /// Returns the key if the last write has emptied it.
-    pub fn into_emptied(mut self) -> Option<EmptiedKey<'c>> {
-        self.emptied.take()
     }
 }
 
@@ -61,9 +54,10 @@ type Members = SmallVec<[OwnedString; 2]>;
 impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
     type Error = Error;
     type Events = ServerEntries<'c>;
+    type Emptied = EmptiedKey<'c>;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
-        if self.emptied.is_some() {
+        if self.store.emptied.is_some_and(EmptiedKey::is_there) {
             return Ok(());
         }
         let ServerKey { key_ctx, access, .. } = self.store;
@@ -110,13 +104,15 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
 
     // Elements are added before others are removed, so that the key never becomes empty in between, unless many are removed
     // and all: then it is deleted first. Ranges of entries are removed last, because that needs the key closed.
-    fn write(&mut self, edit: WindowEdit) -> usize {
+    fn settle(&mut self, ids: &[&[u8]], edit: WindowEdit) -> Settlement<EmptiedKey<'c>> {
         let mut remove = Members::new();
-        let Some(mut key) = self.take_key(&mut remove) else { return 0 };
+        let Some(mut key) = self.take_key(&mut remove) else {
+            return Settlement { number: 0, emptied: None };
+        };
         let removed = edit.events.in_ranges.saturating_add(edit.events.dropped);
         let deleted = if removed >= MANY { delete_if_emptied(&mut key, edit.events) } else { None };
         // This comes before cleaning up, so that a settled reservation is not rewritten.
-        let settled = self.reservations.settle(edit.settled);
+        let settled = self.reservations.settle(ids);
         if edit.clean && !self.reservations.is_empty() {
             self.clean(&mut key, &mut remove);
         }
@@ -132,8 +128,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         if number > 0 && remove.len().saturating_add(number) == key.len() {
             // The key holds nothing else.
             self.elements = 0;
-            self.emptied = Some(EmptiedKey { key: Some(key) });
-            return number;
+            return Settlement { number, emptied: Some(EmptiedKey::from(key)) };
         }
         remove.extend(settled.iter().map(|one| OwnedString::new(one.member().as_bytes())));
         if !remove.is_empty() {
@@ -148,7 +143,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         if removed > 0 && deleted.is_none() {
             self.remove_ranges(edit.events);
         }
-        number
+        Settlement { number, emptied: None }
     }
 }
 
@@ -196,7 +191,7 @@ impl<'c> ServerWindow<'_, 'c> {
     /// open for writing.
     #[inline(always)]
     fn take_key(&mut self, remove: &mut Members) -> Option<WriteKey<'c>> {
-        if let Some(mut key) = self.emptied.take().and_then(|mut emptied| emptied.key.take()) {
+        if let Some(mut key) = self.store.emptied.and_then(EmptiedKey::reuse) {
             remove.extend(key.ascending(ALL).map(|element| element.member));
             return Some(key);
         }
@@ -338,15 +333,32 @@ fn write_events(key: &mut WriteKey, edit: &EventEdit, remove: &mut Members) {
 }
 
 /// A key whose elements have all been released but are still stored, so that the key does not vanish before a waiter adds to
-/// it. It counts as empty, and the next write removes them. Without another write it is deleted on drop.
+/// it. It counts as empty. Whoever gets it lends it to the calls of waiters, and then deletes it. The first of them that
+/// writes goes on with it, and removes the elements.
+#[must_use]
 pub struct EmptiedKey<'c> {
-    /// `None` once it was taken.
-    key: Option<WriteKey<'c>>,
+    /// `None` once a call went on with it.
+    key: RefCell<Option<WriteKey<'c>>>,
 }
 
-impl Drop for EmptiedKey<'_> {
-    fn drop(&mut self) {
-        if let Some(key) = &mut self.key {
+impl<'c> EmptiedKey<'c> {
+    fn from(key: WriteKey<'c>) -> EmptiedKey<'c> {
+        EmptiedKey { key: RefCell::new(Some(key)) }
+    }
+
+    fn is_there(&self) -> bool {
+        self.key.borrow().is_some()
+    }
+
+    /// Takes the key, to go on with it.
+    pub(super) fn reuse(&self) -> Option<WriteKey<'c>> {
+        self.key.take()
+    }
+}
+
+impl store::EmptiedKey for EmptiedKey<'_> {
+    fn delete(self) {
+        if let Some(mut key) = self.reuse() {
             key.delete();
         }
     }

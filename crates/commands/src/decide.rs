@@ -4,8 +4,8 @@ use crate::error::Error;
 use crate::keyspace::Keyspace;
 use crate::policies::PolicyVerdict;
 use engine::reservation::lease_end_us;
-use engine::settle::release_lease;
-use engine::store::{Access, Store};
+use engine::settle::{self, Settling};
+use engine::store::{Access, EmptiedKey, Store};
 use engine::{read, Ask, Decision, Limit, Mode, Part, Quantity, Request};
 use std::slice;
 
@@ -76,7 +76,12 @@ pub fn give_back<K: Keyspace>(
     };
     if let Some(id) = &granted.id {
         let lease_end_us = lease_end_us(granted_us, reserve.lease_ms);
-        release_lease(&mut store.window(), id, lease_end_us).map_err(Into::into)?;
+        let (mut window, ids) = (store.window(), [id.as_bytes()]);
+        let release = Settling::ReleaseLease { lease_end_us };
+        let plan = settle::plan(&store, &mut window, &ids, release).map_err(Into::into)?;
+        if let Some(emptied) = plan.write(window).emptied {
+            emptied.delete();
+        }
     }
     Ok(())
 }

@@ -4,12 +4,14 @@ use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use engine::heavy::HeavyRow;
 use engine::reservation::Id;
-use engine::settle::SettleOutcome;
-use engine::store::{Access, Store};
+use engine::store::{Access, Store, WindowKey};
 use engine::throttle::Stored;
 
 /// The window of a key of these keys.
 pub type WindowOf<'k, K> = <<K as Keyspace>::Store<'k> as Store>::Window;
+
+/// What is left of a key of these keys that settling has emptied.
+pub type EmptiedOf<'k, K> = <WindowOf<'k, K> as WindowKey>::Emptied;
 
 /// What a key holds, and when it expires.
 pub type Inspection<W> = (KeyState<W>, Option<u64>);
@@ -37,8 +39,11 @@ pub trait Keyspace {
     /// Creates the id of a reservation whose caller names none.
     fn new_id(&self) -> Id;
 
-    /// Counts reservations that were settled with this outcome.
-    fn count_settled(&self, outcome: SettleOutcome, number: u64);
+    /// Counts reservations that were counted as events.
+    fn count_applied(&self, number: u64);
+
+    /// Counts reservations that were released.
+    fn count_released(&self, number: u64);
 
     /// Counts a call on the policy with this id.
     fn count_policy(&self, id: u64, verdict: PolicyVerdict);

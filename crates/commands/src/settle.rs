@@ -8,30 +8,21 @@ use crate::keyspace::Keyspace;
 use crate::options::{OptionSet, Options};
 use crate::reply::{CallResult, ReplySink};
 use crate::waiting::WaitingKeyspace;
-use engine::reservation::Id;
-use engine::settle::{self, SettleOutcome};
-use engine::store::{Access, Store, WindowKey};
+use engine::settle::{self, Settling};
+use engine::store::{Access, Settlement, Store, WindowKey};
 use smallvec::SmallVec;
 
 /// `RL.APPLY key id [quantity]`
 pub(crate) fn apply<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
     let mut arguments = Arguments::after_key(call);
-    let id = Id::from(arguments.id()?);
+    let id = arguments.id()?;
     let quantity = match arguments.remaining() {
         0 => None,
         1 => Some(arguments.unsigned(0, Error::InvalidQuantity)?),
         _ => return Err(Error::Arity),
     };
-    let (key, _) = first_key(call)?;
     let max_entries = call.environment().window_entries();
-    let keyspace = call.keyspace();
-    let mut store = keyspace.store(key, Access::Write);
-    let mut window = store.window();
-    let applied = settle::apply(&store, &mut window, &id, quantity, max_entries);
-    let applied = applied.map_err(Into::into)?;
-    keyspace.count_settled(applied, 1);
-    keyspace.wake(key, Some(window));
-    Ok(reply_settled(call, u64::from(applied != SettleOutcome::NotHeld)))
+    settle(call, &[id], Settling::Apply { quantity, max_entries })
 }
 
 /// `RL.RELEASE key id [id ...]`
@@ -44,14 +35,7 @@ pub(crate) fn release<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Err
     while arguments.remaining() > 0 {
         ids.push(arguments.id()?);
     }
-    let (key, _) = first_key(call)?;
-    let keyspace = call.keyspace();
-    let mut window = keyspace.store(key, Access::Write).window();
-    let released = settle::release(&mut window, &ids).map_err(Into::into)?;
-    let released = u64::try_from(released).unwrap_or(u64::MAX);
-    keyspace.count_settled(SettleOutcome::Released, released);
-    keyspace.wake(key, Some(window));
-    Ok(reply_settled(call, released))
+    settle(call, &ids, Settling::Release)
 }
 
 /// `RL.RENEW key id [LEASE ms]`
@@ -60,25 +44,36 @@ pub(crate) fn renew<'a, C: ServerCall<'a>>(
     accepted: OptionSet,
 ) -> Result<CallResult, Error> {
     let mut arguments = Arguments::after_key(call);
-    let id = Id::from(arguments.id()?);
+    let id = arguments.id()?;
     let mut options = Options::default();
     arguments.options(&call.environment(), &mut options, accepted)?;
+    settle(call, &[id], Settling::Renew { lease_ms: options.number(OptionSet::LEASE) })
+}
+
+/// Settles or renews the reservations with these ids, and replies with their number. If there were none, the call counts as
+/// denied.
+fn settle<'a, C: ServerCall<'a>>(
+    call: &C,
+    ids: &[&[u8]],
+    settling: Settling,
+) -> Result<CallResult, Error> {
     let (key, _) = first_key(call)?;
     let keyspace = call.keyspace();
     let mut store = keyspace.store(key, Access::Write);
     let mut window = store.window();
-    let renewed = settle::renew(&store, &mut window, &id, options.number(OptionSet::LEASE));
-    let renewed = renewed.map_err(Into::into)?;
-    drop(window);
-    // Like every command that may write: another client may have changed the key.
-    keyspace.wake(key, None);
-    Ok(reply_settled(call, u64::from(renewed)))
-}
-
-/// Replies with the number of reservations that were settled or renewed. If there were none, the call counts as denied.
-fn reply_settled<'a, C: ServerCall<'a>>(call: &C, number: u64) -> CallResult {
+    let plan = settle::plan(&store, &mut window, ids, settling).map_err(Into::into)?;
+    let applies = plan.applies();
+    let Settlement { number, emptied } = plan.write(window);
+    let number = u64::try_from(number).unwrap_or(u64::MAX);
+    match settling {
+        Settling::Renew { .. } => {}
+        _ if applies => keyspace.count_applied(number),
+        _ => keyspace.count_released(number),
+    }
+    // Even after a renewal, like every command that may write: another client may have changed the key.
+    keyspace.wake(key, emptied);
     call.sink().unsigned(number);
-    CallResult::from_allowed(number > 0)
+    Ok(CallResult::from_allowed(number > 0))
 }
 
 /// `RL.HELD key`

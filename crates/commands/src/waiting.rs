@@ -3,7 +3,7 @@
 
 use crate::decide::{decide, note};
 use crate::error::Error;
-use crate::keyspace::{Keyspace, WindowOf};
+use crate::keyspace::{EmptiedOf, Keyspace};
 use engine::line::{LineId, LineStep, LineTypes, Lines, Ticket};
 use engine::store::Access;
 use engine::{DbKey, Decision, Mode, Request, Verdict};
@@ -32,10 +32,9 @@ pub trait WaitingKeyspace: Keyspace {
         read: impl FnOnce(&Lines<Self::Types>, DbKey) -> T,
     ) -> T;
 
-    /// Grants available capacity to the waiters on the key. `released` is the window in which a call has settled
-    /// reservations. If that has emptied it, the key is kept, so that it does not vanish before the first waiter adds to it,
-    /// and is deleted if nobody does.
-    fn wake<'k>(&self, key: Self::Key, released: Option<WindowOf<'k, Self>>)
+    /// Grants available capacity to the waiters on the key. If a call has emptied the key, the first waiter goes on with it, and
+    /// without a grant it is deleted.
+    fn wake<'k>(&self, key: Self::Key, emptied: Option<EmptiedOf<'k, Self>>)
     where
         Self: 'k;
 

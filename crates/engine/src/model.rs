@@ -9,10 +9,12 @@ use crate::request::{Limit, NewReservation, Request, WindowLimit};
 use crate::reservation::Id;
 use crate::reservations::{Reservations, SortedHolds};
 use crate::rule::{Rule, RuleNow, RuleText};
-use crate::store::{BucketKey, Store, WindowEdit, WindowKey};
+use crate::settle::{self, Settling};
+use crate::store::{BucketKey, EmptiedKey, Settlement, Store, WindowEdit, WindowKey};
 use crate::throttle::{Bucket, BucketEdit, Rate, Stored};
 use crate::window::{EventEdit, WindowCount};
 use std::cell::{RefCell, RefMut};
+use std::convert::Infallible;
 use std::slice;
 
 pub mod window_world;
@@ -38,6 +40,21 @@ pub fn decide<S: Store>(
     let decision = plan.decision();
     plan.write();
     Ok(decision)
+}
+
+/// Settles or renews a reservation. Returns whether it is held.
+///
+/// # Errors
+///
+/// Those of [`settle::plan`].
+pub fn settle<S: Store>(mut store: S, id: &Id, settling: Settling) -> Result<bool, S::Error> {
+    let mut window = store.window();
+    let ids = [id.as_bytes()];
+    let settlement = settle::plan(&store, &mut window, &ids, settling)?.write(window);
+    if let Some(emptied) = settlement.emptied {
+        emptied.delete();
+    }
+    Ok(settlement.number > 0)
 }
 
 /// Returns the bucket of `rate` at `now_us` Unix microseconds with the `stored` state. `None` if there is no key.
@@ -268,6 +285,7 @@ impl BucketKey for NoBucket {
 impl WindowKey for ModelWindow<'_> {
     type Error = Refusal;
     type Events = Zset;
+    type Emptied = Infallible;
 
     fn read(&mut self, _id: Option<&[u8]>) -> Result<(), Refusal> {
         Ok(())
@@ -285,8 +303,8 @@ impl WindowKey for ModelWindow<'_> {
         (&mut self.set, &self.leases)
     }
 
-    fn write(&mut self, edit: WindowEdit) -> usize {
+    fn settle(&mut self, _ids: &[&[u8]], edit: WindowEdit) -> Settlement<Infallible> {
         self.set.apply(edit.events);
-        0
+        Settlement { number: 0, emptied: None }
     }
 }

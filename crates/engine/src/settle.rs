@@ -1,146 +1,135 @@
-//! Applies, releases or renews reservations.
+//! Applies, releases or renews reservations, in the steps of any call: [`plan`] reads the key and returns what to write, and
+//! [`SettlePlan::write`] writes it.
 
-use crate::ban::Ban;
 use crate::entry::Entries;
 use crate::expiry::Expiry;
 use crate::refusal::Refusal;
-use crate::reservation::{lease_end_us, Id, OwnedReservation, Reservation};
+use crate::reservation::{lease_end_us, OwnedReservation, Reservation};
 use crate::rule::Rule;
-use crate::store::{Store, WindowEdit, WindowKey};
+use crate::store::{Settlement, Store, WindowEdit, WindowKey};
 use crate::window::{EventChange, EventEdit, WindowCount};
 
-/// The outcome of applying a reservation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SettleOutcome {
-    /// The id is not held.
-    NotHeld,
-    /// The reservation was released.
-    Released,
-    /// The reservation was counted.
-    Counted,
+/// What becomes of reservations.
+#[derive(Clone, Copy, Debug)]
+pub enum Settling {
+    /// The reservation becomes an event of this quantity, or of its own. A quantity of 0 releases it. Live events need at
+    /// most `max_entries` entries, unless the rule of the reservation sets another bound.
+    Apply { quantity: Option<u64>, max_entries: u32 },
+    /// The reservations are released. Their ids may repeat.
+    Release,
+    /// The reservation is released if its lease ends then. Another client may have reserved under the id since.
+    ReleaseLease { lease_end_us: u64 },
+    /// The lease starts again, with this length or its own, if it still runs.
+    Renew { lease_ms: Option<u64> },
 }
 
-/// Turns the reservation `id` of `key`, which is the window of `store`, into an event of `quantity`, or of its own quantity.
-/// A quantity of 0 releases it. Live events need at most `max_entries` entries, unless the rule of the reservation sets
-/// another bound.
+/// What a call writes that settles or renews reservations.
+#[expect(clippy::large_enum_variant, reason = "a call allocates nothing")]
+#[must_use]
+pub enum SettlePlan<'p> {
+    /// Nothing: the id is not held, or its lease is over.
+    NotHeld,
+    /// Nothing: the lease already ends when the renewed one would.
+    Unchanged,
+    /// The reservations with these ids are removed.
+    Settle {
+        ids: &'p [&'p [u8]],
+        /// The changes of the events if the reservation is counted as one.
+        applied: Option<EventEdit>,
+        /// The reservation that replaces a renewed one.
+        renewed: Option<OwnedReservation>,
+        /// The time for which the events need the key. `None` leaves the TTL as it is.
+        expiry: Option<Expiry>,
+    },
+}
+
+impl SettlePlan<'_> {
+    /// Returns whether a reservation is counted as an event.
+    pub fn applies(&self) -> bool {
+        matches!(self, SettlePlan::Settle { applied: Some(_), .. })
+    }
+
+    /// Writes what was planned to the key that was read. Returns how many reservations were settled or renewed.
+    pub fn write<K: WindowKey>(self, mut key: K) -> Settlement<K::Emptied> {
+        match self {
+            SettlePlan::NotHeld => Settlement { number: 0, emptied: None },
+            SettlePlan::Unchanged => Settlement { number: 1, emptied: None },
+            SettlePlan::Settle { ids, applied, renewed, expiry } => {
+                let reservation = renewed.as_ref().map(Reservation::borrowed);
+                let (events, ban) = (&applied.unwrap_or_default(), key.ban());
+                key.settle(ids, WindowEdit { events, reservation, clean: false, ban, expiry })
+            }
+        }
+    }
+}
+
+/// Reads `key`, which is the window of `store`, and plans what becomes of its reservations with these ids. Only those that
+/// are released may be several.
 ///
 /// # Errors
 ///
 /// Errors of reading the key, [`Refusal::Foreign`], [`Refusal::Semaphore`] and [`Refusal::Clock`].
-pub fn apply<S: Store>(
+pub fn plan<'p, S: Store>(
     store: &S,
     key: &mut S::Window,
-    id: &Id,
-    quantity: Option<u64>,
-    max_entries: u32,
-) -> Result<SettleOutcome, S::Error> {
-    key.read(None)?;
-    let Some(reserved) = find_live(key, id) else { return Ok(SettleOutcome::NotHeld) };
-    let rule = store.parse_rule(reserved.rule.as_bytes()).ok_or(Refusal::Foreign)?;
-    if matches!(rule, Rule::Semaphore) {
-        return Err(Refusal::Semaphore.into());
-    }
-    let quantity = quantity.unwrap_or(reserved.quantity);
-    if quantity == 0 {
-        key.write(settling(&[id.as_bytes()], &EventEdit::default(), key.ban(), None));
-        return Ok(SettleOutcome::Released);
-    }
-    let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
-    let max_entries = rule_now.entries_of_rule().unwrap_or(max_entries);
-    let count = WindowCount::read(key.events(), rule_now.with_entries(max_entries))?;
-    // The limit is not known here, so the event is counted as within it. Few events lie beyond the limit, as they were
-    // reserved.
-    let event = EventChange::Record { weight: quantity, denied: false, limit: u64::MAX };
-    let plan = count.change(key.events(), event, store.max_healed())?;
-    key.write(settling(&[id.as_bytes()], &plan.edit, key.ban(), Some(plan.after.expiry())));
-    Ok(SettleOutcome::Counted)
-}
-
-/// Releases the live reservations with these ids, which may repeat. Returns how many there were.
-///
-/// # Errors
-///
-/// Errors of reading the key.
-pub fn release<K: WindowKey>(key: &mut K, ids: &[&[u8]]) -> Result<usize, K::Error> {
-    key.read(None)?;
-    Ok(key.write(settling(ids, &EventEdit::default(), key.ban(), None)))
-}
-
-/// Releases the reservation `id` if its lease ends at `lease_end_us`, and returns whether it did. Another client may have
-/// reserved under the id since.
-///
-/// # Errors
-///
-/// Errors of reading the key.
-pub fn release_lease<K: WindowKey>(
-    key: &mut K,
-    id: &Id,
-    lease_end_us: u64,
-) -> Result<bool, K::Error> {
-    key.read(None)?;
-    let found = key.reservations().find_live(id.as_bytes());
-    let is_held = found.is_some_and(|found| found.lease_end_us == lease_end_us);
-    if is_held {
-        key.write(settling(&[id.as_bytes()], &EventEdit::default(), key.ban(), None));
-    }
-    Ok(is_held)
-}
-
-/// Returns a copy of the reservation `id`, if it is live.
-fn find_live<K: WindowKey>(key: &K, id: &Id) -> Option<OwnedReservation> {
-    key.reservations().find_live(id.as_bytes()).map(|reservation| reservation.owned())
-}
-
-/// Returns the edit that removes the reservations with these ids. Other reservations and the ban stay as they are.
-fn settling<'p>(
     ids: &'p [&'p [u8]],
-    events: &'p EventEdit,
-    ban: Option<Ban>,
-    expiry: Option<Expiry>,
-) -> WindowEdit<'p> {
-    WindowEdit { events, reservation: None, settled: ids, clean: false, ban, expiry }
-}
-
-/// Starts the lease of the reservation `id` of `key`, which is the window of `store`, again, with `lease_ms` or its own
-/// length. Returns whether it is held and its lease still ran.
-///
-/// # Errors
-///
-/// Errors of reading the key, [`Refusal::Foreign`] and [`Refusal::Clock`].
-pub fn renew<S: Store>(
-    store: &S,
-    key: &mut S::Window,
-    id: &Id,
-    lease_ms: Option<u64>,
-) -> Result<bool, S::Error> {
+    settling: Settling,
+) -> Result<SettlePlan<'p>, S::Error> {
     key.read(None)?;
-    let Some(old) = find_live(key, id) else { return Ok(false) };
-    let (now_us, lease_ms) = (store.now_us(), lease_ms.unwrap_or(old.lease_ms));
-    if !old.runs(now_us) {
-        return Ok(false);
+    let release = SettlePlan::Settle { ids, applied: None, renewed: None, expiry: None };
+    if let Settling::Release = settling {
+        return Ok(release);
     }
-    let rule = store.parse_rule(old.rule.as_bytes()).ok_or(Refusal::Foreign)?;
-    let lease_end_us = lease_end_us(now_us, lease_ms);
-    let gone_us = store.gone_us(&rule, lease_end_us, old.counts_lapsed())?;
-    if (lease_ms, lease_end_us, gone_us) == (old.lease_ms, old.lease_end_us, old.gone_us) {
-        return Ok(true);
+    let found = ids.first().and_then(|id| key.reservations().find_live(id));
+    let Some(old) = found.map(|found| found.owned()) else { return Ok(SettlePlan::NotHeld) };
+    match settling {
+        Settling::ReleaseLease { lease_end_us } if old.lease_end_us != lease_end_us => {
+            Ok(SettlePlan::NotHeld)
+        }
+        Settling::Release | Settling::ReleaseLease { .. } => Ok(release),
+        Settling::Apply { quantity, max_entries } => {
+            let rule = store.parse_rule(old.rule.as_bytes()).ok_or(Refusal::Foreign)?;
+            if matches!(rule, Rule::Semaphore) {
+                return Err(Refusal::Semaphore.into());
+            }
+            let weight = quantity.unwrap_or(old.quantity);
+            if weight == 0 {
+                return Ok(release);
+            }
+            let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
+            let max_entries = rule_now.entries_of_rule().unwrap_or(max_entries);
+            let count = WindowCount::read(key.events(), rule_now.with_entries(max_entries))?;
+            // The limit is not known here, so the event is counted as within it. Few events lie beyond the limit, as they
+            // were reserved.
+            let event = EventChange::Record { weight, denied: false, limit: u64::MAX };
+            let events = count.change(key.events(), event, store.max_healed())?;
+            let (applied, expiry) = (Some(events.edit), Some(events.after.expiry()));
+            Ok(SettlePlan::Settle { ids, applied, renewed: None, expiry })
+        }
+        Settling::Renew { lease_ms } => {
+            let (now_us, lease_ms) = (store.now_us(), lease_ms.unwrap_or(old.lease_ms));
+            if !old.runs(now_us) {
+                return Ok(SettlePlan::NotHeld);
+            }
+            let rule = store.parse_rule(old.rule.as_bytes()).ok_or(Refusal::Foreign)?;
+            let lease_end_us = lease_end_us(now_us, lease_ms);
+            let gone_us = store.gone_us(&rule, lease_end_us, old.counts_lapsed())?;
+            if (lease_ms, lease_end_us, gone_us) == (old.lease_ms, old.lease_end_us, old.gone_us) {
+                return Ok(SettlePlan::Unchanged);
+            }
+            let renewed = Some(Reservation { lease_ms, lease_end_us, gone_us, ..old });
+            let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
+            let count = WindowCount::read(key.events(), rule_now)?;
+            let mut expiry = count.expiry();
+            if count.has_future() {
+                // A renewal leaves events from the future where they are, so the key must live as long as they may count.
+                let newest = key.events().newest(None)?;
+                let leaves_us = newest.and_then(|newest| store.leaves_us(&rule, newest.newest_us));
+                expiry = expiry.extend_to(leaves_us);
+            }
+            Ok(SettlePlan::Settle { ids, applied: None, renewed, expiry: Some(expiry) })
+        }
     }
-    let new = Reservation { lease_ms, lease_end_us, gone_us, ..old };
-    let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
-    let count = WindowCount::read(key.events(), rule_now)?;
-    let mut expiry = count.expiry();
-    if count.has_future() {
-        // A renewal leaves events from the future where they are, so the key must live as long as they may count.
-        let newest = key.events().newest(None)?;
-        let leaves_us = newest.and_then(|newest| store.leaves_us(&rule, newest.newest_us));
-        expiry = expiry.extend_to(leaves_us);
-    }
-    let (ids, events) = (&[id.as_bytes()], EventEdit::default());
-    key.write(WindowEdit {
-        reservation: Some(new.borrowed()),
-        ..settling(ids, &events, key.ban(), Some(expiry))
-    });
-    Ok(true)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use crate::reservations::Reservations;
 use crate::rule::{Rule, RuleNow, RuleText};
 use crate::throttle::{BucketEdit, Stored};
 use crate::window::EventEdit;
+use std::convert::Infallible;
 
 /// How a call opens a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +112,8 @@ pub trait WindowKey {
     type Error: From<Refusal>;
     /// The entries of its events.
     type Events: Entries<Error = Self::Error>;
+    /// What is left of a key that settling has emptied.
+    type Emptied: EmptiedKey;
 
     /// Opens the key, reads its reservations, and notes whether `id` is held. Refuses a key that the module did not write.
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Self::Error>;
@@ -134,9 +137,37 @@ pub trait WindowKey {
         self.reservations().ban()
     }
 
-    /// Writes an edit. Returns how many reservations it settled. A key that was opened for reading only gets an edit that
-    /// changes nothing.
-    fn write(&mut self, edit: WindowEdit) -> usize;
+    /// Removes the reservations with these ids, because they are applied, released or renewed, and writes an edit. Ids that
+    /// are not live are ignored, and may repeat.
+    fn settle(&mut self, ids: &[&[u8]], edit: WindowEdit) -> Settlement<Self::Emptied>;
+
+    /// Writes an edit. A key that was opened for reading only gets one that changes nothing.
+    #[inline(always)]
+    fn write(&mut self, edit: WindowEdit) {
+        // Nothing is settled, so nothing is emptied.
+        let Settlement { .. } = self.settle(&[], edit);
+    }
+}
+
+/// What came of settling.
+#[must_use]
+pub struct Settlement<E> {
+    /// How many reservations were settled or renewed.
+    pub number: usize,
+    /// The key, if it holds nothing any more. It is kept for the first waiter, so that it does not vanish before that adds to
+    /// it. Without a waiter it must be deleted.
+    pub emptied: Option<E>,
+}
+
+/// A key that holds nothing any more, but still exists.
+pub trait EmptiedKey {
+    /// Deletes the key.
+    fn delete(self);
+}
+
+/// In memory a key that holds nothing does not exist.
+impl EmptiedKey for Infallible {
+    fn delete(self) {}
 }
 
 /// The changes to write to a window.
@@ -146,9 +177,6 @@ pub struct WindowEdit<'p> {
     pub events: &'p EventEdit,
     /// The reservation to add.
     pub reservation: Option<ReservationRef<'p>>,
-    /// The ids of the reservations to remove, because they are applied, released or renewed. Ids that are not live are
-    /// ignored, and may repeat.
-    pub settled: &'p [&'p [u8]],
     /// Drops reservations that are gone, and rewrites those from the future: a bounded number of each.
     pub clean: bool,
     /// The ban after the edit, or the mark of a past one.

@@ -27,7 +27,6 @@ use std::rc::Rc;
 use engine::entry::Entry;
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::reservation::{Id, Reservation};
-use engine::settle::SettleOutcome;
 use engine::throttle::Stored;
 use engine::{Decision, Limit, Manner, Quantity, Refusal, Request, TimeUnit};
 
@@ -507,7 +506,7 @@ pub fn apply(
         HistoryEvent::Apply(id) => {
             let applied =
                 memory.apply(KEY, id, None, 4096, now_us).expect("a window's reservation");
-            vec![i64::from(applied != SettleOutcome::NotHeld)]
+            vec![i64::from(applied)]
         }
         HistoryEvent::Release(id) => {
             vec![i64::from(memory.release(KEY, id, now_us).expect("a window"))]

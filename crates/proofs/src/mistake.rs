@@ -5,7 +5,7 @@ use engine::ban::Ban;
 use engine::calendar::Zones;
 use engine::reservations::Reservations;
 use engine::rule::Rule;
-use engine::store::{BucketKey, Store, WindowEdit, WindowKey};
+use engine::store::{BucketKey, Settlement, Store, WindowEdit, WindowKey};
 use engine::throttle::{BucketEdit, Stored};
 use engine::window::EventEdit;
 
@@ -129,6 +129,7 @@ impl<K: BucketKey> BucketKey for FaultyKey<K> {
 impl<K: WindowKey> WindowKey for FaultyKey<K> {
     type Error = K::Error;
     type Events = K::Events;
+    type Emptied = K::Emptied;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), K::Error> {
         self.inner.read(id)
@@ -154,7 +155,7 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
         self.inner.split()
     }
 
-    fn write(&mut self, edit: WindowEdit) -> usize {
+    fn settle(&mut self, ids: &[&[u8]], edit: WindowEdit) -> Settlement<K::Emptied> {
         let nothing = EventEdit::default();
         let mut edit = WindowEdit { ..edit };
         match self.mistake {
@@ -163,9 +164,8 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
             }
             Some(Mistake::SettledStays) => {
                 let is_live = |id: &&&[u8]| self.inner.reservations().find_live(id).is_some();
-                let settled = edit.settled.iter().filter(is_live).count();
-                self.inner.write(WindowEdit { settled: &[], ..edit });
-                return settled;
+                let number = ids.iter().filter(is_live).count();
+                return Settlement { number, ..self.inner.settle(&[], edit) };
             }
             Some(Mistake::LongLease) => {
                 if let Some(new) = &mut edit.reservation {
@@ -177,6 +177,6 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
             Some(Mistake::BanLifted) if edit.ban == self.inner.ban() => edit.ban = None,
             _ => {}
         }
-        self.inner.write(edit)
+        self.inner.settle(ids, edit)
     }
 }

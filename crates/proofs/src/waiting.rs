@@ -17,10 +17,11 @@ use engine::line::{
     deadline_us, Cause, Joining, LineId, LineTypes, Lines, Ticket, TimerChange, POLL_US,
 };
 use engine::memory::{Memory, MemoryKey, MemoryWindow, Saved};
+use engine::model;
 use engine::reservation::Id;
 use engine::rule::Rule;
-use engine::settle::{self, SettleOutcome};
-use engine::store::{Access, Store};
+use engine::settle::Settling;
+use engine::store::Access;
 use engine::{
     DbKey, Decision, Limit, Mode, NewReservation, Quantity, Request, Verdict, WindowLimit,
 };
@@ -200,7 +201,9 @@ impl Keyspace for WorldKeyspace<'_> {
         Err(Error::NotLimit)
     }
 
-    fn count_settled(&self, _outcome: SettleOutcome, _number: u64) {}
+    fn count_applied(&self, _number: u64) {}
+
+    fn count_released(&self, _number: u64) {}
 
     fn count_policy(&self, _id: u64, _verdict: PolicyVerdict) {}
 
@@ -225,11 +228,10 @@ impl WaitingKeyspace for WorldKeyspace<'_> {
         read(&self.state.borrow().lines, DB_KEY)
     }
 
-    fn wake<'k>(&self, (): (), released: Option<MemoryWindow<'k>>)
+    fn wake<'k>(&self, (): (), _emptied: Option<Infallible>)
     where
         Self: 'k,
     {
-        drop(released);
         let waiting = self.read_lines((), |lines, key| lines.waiting_on(key));
         if self.mistake == Some(Mistake::NoWake) || waiting == 0 {
             return;
@@ -397,9 +399,9 @@ impl WaitingWorld {
     /// Releases the client's reservation. Returns `None` if that is an error.
     fn release(&self, state: &mut LineState, client: usize) -> Option<()> {
         self.run(state, |keyspace| {
-            let mut window = keyspace.store((), Access::Write).window();
-            settle::release(&mut window, &[&id_of(client)[..]]).ok()?;
-            keyspace.wake((), Some(window));
+            let store = keyspace.store((), Access::Write);
+            model::settle(store, &Id::from(&id_of(client)[..]), Settling::Release).ok()?;
+            keyspace.wake((), None);
             Some(())
         })?;
         state.holds_lease[client] = false;
@@ -411,9 +413,9 @@ impl WaitingWorld {
         let request = self.request(client, 0);
         let Attempt { decision, .. } = self.run(state, |keyspace| {
             keyspace.in_transaction.set(true);
-            let mut window = keyspace.store((), Access::Write).window();
-            settle::release(&mut window, &[&id_of(client)[..]]).ok()?;
-            keyspace.wake((), Some(window));
+            let store = keyspace.store((), Access::Write);
+            model::settle(store, &Id::from(&id_of(client)[..]), Settling::Release).ok()?;
+            keyspace.wake((), None);
             decide_in_turn(keyspace, (), &request, Mode::Final, None).ok()
         })?;
         let overtaken = state.waiting.iter().any(|one| one.leave <= request.leave());

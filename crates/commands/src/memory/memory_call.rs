@@ -17,7 +17,6 @@ use engine::heavy::HeavyRow;
 use engine::line::{deadline_us, Joining};
 use engine::memory::{MemoryKey, MemoryWindow};
 use engine::reservation::{id_from_random, Id};
-use engine::settle::SettleOutcome;
 use engine::store::{Access, BucketKey, Store, WindowKey};
 use engine::{DbKey, Request};
 use std::cell::Cell;
@@ -114,7 +113,9 @@ impl<'a> Keyspace for &'a MemoryServer {
         Ok((state, expires_at_ms))
     }
 
-    fn count_settled(&self, _outcome: SettleOutcome, _number: u64) {}
+    fn count_applied(&self, _number: u64) {}
+
+    fn count_released(&self, _number: u64) {}
 
     fn count_policy(&self, id: u64, verdict: PolicyVerdict) {
         self.policies.count(id, verdict);

@@ -9,7 +9,6 @@ use crate::keyspace::Keyspace;
 use crate::reply;
 use crate::waiting::{take_step, try_heads, LineProgress, TimedReply, WaitingKeyspace};
 use engine::line::{LineId, LineTypes, Lines, Ticket};
-use engine::memory::MemoryWindow;
 use engine::store::Access;
 use engine::{DbKey, Decision, Request};
 use std::convert::Infallible;
@@ -136,11 +135,10 @@ impl<'a> WaitingKeyspace for &'a MemoryServer {
         read(&self.lines.borrow(), key)
     }
 
-    fn wake<'k>(&self, key: DbKey<'a>, released: Option<MemoryWindow<'a>>)
+    fn wake<'k>(&self, key: DbKey<'a>, _emptied: Option<Infallible>)
     where
         Self: 'k,
     {
-        drop(released);
         if let Some(line) = self.change(|lines, now_us| lines.wake(key, now_us)) {
             try_heads(self, line, key, || self.store(key, Access::Write), || true);
         }

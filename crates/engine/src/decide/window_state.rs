@@ -131,7 +131,6 @@ impl WindowChange {
         WindowEdit {
             events: &self.events.edit,
             reservation: self.reservation.as_ref().map(Reservation::borrowed),
-            settled: &[],
             clean: !self.gives_back,
             ban: self.ban,
             expiry: (!self.gives_back).then(|| self.events.after.expiry()),

@@ -6,7 +6,8 @@ use crate::entry::Entries;
 use crate::index::Index;
 use crate::refusal::Refusal;
 use crate::reservations::{Reservations, MAX_HEALED_LEASES};
-use crate::store::{WindowEdit, WindowKey};
+use crate::store::{Settlement, WindowEdit, WindowKey};
+use std::convert::Infallible;
 
 /// A window in memory.
 #[derive(Debug, Default)]
@@ -44,6 +45,7 @@ impl<'m> MemoryWindow<'m> {
 impl WindowKey for MemoryWindow<'_> {
     type Error = Refusal;
     type Events = Zset;
+    type Emptied = Infallible;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Refusal> {
         let MemoryKey { memory, name, now_us } = self.key;
@@ -71,9 +73,9 @@ impl WindowKey for MemoryWindow<'_> {
         (&mut self.events, &self.reservations)
     }
 
-    fn write(&mut self, edit: WindowEdit) -> usize {
+    fn settle(&mut self, ids: &[&[u8]], edit: WindowEdit) -> Settlement<Infallible> {
         let reservations = &mut self.reservations;
-        let settled = reservations.settle(edit.settled);
+        let settled = reservations.settle(ids);
         if edit.clean {
             let clean = |zones: &mut Zones| {
                 reservations.clean(zones, MAX_HEALED_LEASES, &mut |_, _| {});
@@ -93,7 +95,7 @@ impl WindowKey for MemoryWindow<'_> {
             let new_expires_at_ms = expiry.new_expires_at_ms(settled_us, Some(self.expires_at_ms));
             self.expires_at_ms = new_expires_at_ms.unwrap_or(self.expires_at_ms);
         }
-        settled.len()
+        Settlement { number: settled.len(), emptied: None }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::model;
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::reservation::{HeldReservation, Id, Reservation};
-use crate::settle::{self, SettleOutcome};
+use crate::settle::Settling;
 use crate::store::{Store, WindowKey};
 use crate::throttle::Stored;
 
@@ -86,11 +86,11 @@ impl Memory {
         Ok(key.reservations().list_live())
     }
 
-    /// Turns a reservation into an event, as [`settle::apply`] does.
+    /// Turns a reservation into an event. Returns whether it was held.
     ///
     /// # Errors
     ///
-    /// Those of [`settle::apply`].
+    /// Those of [`settle::plan`](crate::settle::plan).
     pub fn apply(
         &self,
         name: &[u8],
@@ -98,26 +98,24 @@ impl Memory {
         quantity: Option<u64>,
         max_entries: u32,
         now_us: u64,
-    ) -> Result<SettleOutcome, Refusal> {
-        let mut store = self.key(name, now_us);
-        let mut window = store.window();
-        settle::apply(&store, &mut window, id, quantity, max_entries)
+    ) -> Result<bool, Refusal> {
+        self.settle(name, id, Settling::Apply { quantity, max_entries }, now_us)
     }
 
     /// Releases a reservation, and returns whether it was held.
     ///
     /// # Errors
     ///
-    /// Those of [`settle::release`].
+    /// Those of [`settle::plan`](crate::settle::plan).
     pub fn release(&self, name: &[u8], id: &Id, now_us: u64) -> Result<bool, Refusal> {
-        Ok(settle::release(&mut self.key(name, now_us).window(), &[id.as_bytes()])? > 0)
+        self.settle(name, id, Settling::Release, now_us)
     }
 
     /// Renews a lease. Returns whether it is held.
     ///
     /// # Errors
     ///
-    /// Those of [`settle::renew`].
+    /// Those of [`settle::plan`](crate::settle::plan).
     pub fn renew(
         &self,
         name: &[u8],
@@ -125,9 +123,22 @@ impl Memory {
         lease_ms: Option<u64>,
         now_us: u64,
     ) -> Result<bool, Refusal> {
-        let mut store = self.key(name, now_us);
-        let mut window = store.window();
-        settle::renew(&store, &mut window, id, lease_ms)
+        self.settle(name, id, Settling::Renew { lease_ms }, now_us)
+    }
+
+    /// Settles or renews a reservation. Returns whether it is held.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`settle::plan`](crate::settle::plan).
+    pub fn settle(
+        &self,
+        name: &[u8],
+        id: &Id,
+        settling: Settling,
+        now_us: u64,
+    ) -> Result<bool, Refusal> {
+        model::settle(self.key(name, now_us), id, settling)
     }
 
     /// Returns a key in the form in which a server stores it. `None` if there is no such key.

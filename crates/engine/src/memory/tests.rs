@@ -4,7 +4,7 @@ use crate::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use crate::request::{Limit, NewReservation, Request, WindowLimit};
 use crate::reservation::Id;
 use crate::rule::Rule;
-use crate::settle;
+use crate::settle::Settling;
 use crate::store::WindowKey;
 use crate::throttle::Rate;
 
@@ -61,7 +61,7 @@ fn settling_keeps_a_ttl_that_another_call_needs() {
     assert!(call(&memory, &Request::new(Limit::Window(window("100s", 9))), NOW_US).is_ok());
     let before_ms = expires_at_ms();
     let applied = memory.apply(b"k", &Id::from(&b"a"[..]), None, 9, NOW_US);
-    assert_eq!(applied, Ok(settle::SettleOutcome::Counted));
+    assert_eq!(applied, Ok(true));
     assert_eq!(expires_at_ms(), before_ms);
 }
 
@@ -276,8 +276,8 @@ fn a_released_quantity_is_there_for_others() {
     for (id, end_us, released) in
         [(&b, end_us - 1, false), (&a, end_us, false), (&b, end_us, true), (&b, end_us, false)]
     {
-        let mut window = memory.key(b"k", NOW_US + 2).window();
-        assert_eq!(settle::release_lease(&mut window, id, end_us), Ok(released));
+        let release = Settling::ReleaseLease { lease_end_us: end_us };
+        assert_eq!(memory.settle(b"k", id, release, NOW_US + 2), Ok(released));
     }
     assert!(memory.is_empty());
 }

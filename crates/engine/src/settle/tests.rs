@@ -163,7 +163,7 @@ impl PromiseWorld {
                         let max_entries = self.window.max_entries;
                         let applied =
                             self.memory.apply(KEY, id, Some(spent), max_entries, server_us);
-                        let counted = applied.unwrap() == super::SettleOutcome::Counted;
+                        let counted = applied.unwrap();
                         if counted {
                             self.count();
                         }

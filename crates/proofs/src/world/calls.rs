@@ -10,7 +10,7 @@ use crate::outcome::{Claim, Event};
 use engine::ban::Ban;
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::model;
-use engine::settle::{self, SettleOutcome};
+use engine::settle::Settling;
 use engine::store::Store;
 use engine::{
     combine, read, Decision, Limit, Manner, Mode, Part, PartDecision, Quantity, Refusal, Request,
@@ -266,25 +266,22 @@ impl World {
     ) -> Option<(bool, Option<u64>)> {
         MEMORY.with(|memory| {
             load(memory, &state.saved);
-            let mut store = self.store(memory, at, lease.client, state.wall_us);
-            let (mut window, id) = (store.window(), id_of(lease.client));
-            let mut apply = |quantity| settle::apply(&store, &mut window, &id, quantity, 4096).ok();
-            let mut counted = None;
-            let done = match act {
+            let store = self.store(memory, at, lease.client, state.wall_us);
+            let max_entries = 4096;
+            let (settling, counted) = match act {
                 ClientCall::Apply(_, quantity) => {
-                    let applied = apply(*quantity)?;
                     let units = quantity.unwrap_or(lease.quantity);
-                    counted = (applied == SettleOutcome::Counted).then_some(units);
-                    applied != SettleOutcome::NotHeld
+                    (Settling::Apply { quantity: *quantity, max_entries }, units)
                 }
-                ClientCall::ApplySpent(_) => apply(Some(lease.spent))? != SettleOutcome::NotHeld,
-                ClientCall::Release(_) => settle::release(&mut window, &[id.as_bytes()]).ok()? > 0,
-                ClientCall::Renew(_, lease_ms) => {
-                    settle::renew(&store, &mut window, &id, *lease_ms).ok()?
+                ClientCall::ApplySpent(_) => {
+                    (Settling::Apply { quantity: Some(lease.spent), max_entries }, 0)
                 }
+                ClientCall::Release(_) => (Settling::Release, 0),
+                ClientCall::Renew(_, lease_ms) => (Settling::Renew { lease_ms: *lease_ms }, 0),
                 _ => return None,
             };
-            drop(window);
+            let done = model::settle(store, &id_of(lease.client), settling).ok()?;
+            let counted = Some(counted).filter(|units| done && *units > 0);
             unload(memory, &mut state.saved);
             Some((done, counted))
         })
