@@ -10,8 +10,7 @@ use crate::state::{KeyContext, ServerKeyspace};
 use commands::arguments::Words;
 use commands::call::ServerCall;
 use commands::error::Error;
-use commands::reply::ReplySink;
-use engine::Request;
+use commands::reply::{ReplySink, TakeCall};
 use std::ops::Range;
 
 impl<'a> Words<'a> for Call<'a> {
@@ -66,11 +65,11 @@ impl<'a> ServerCall<'a> for Call<'a> {
     fn join(
         &self,
         key: KeyContext<'a>,
-        request: &Request,
+        take_call: &TakeCall,
         block_ms: u64,
         wait_us: u64,
     ) -> Result<(), Error> {
-        blocking::join(self, key, request, block_ms, wait_us)
+        blocking::join(self, key, take_call, block_ms, wait_us)
     }
 }
 

@@ -7,6 +7,7 @@ use crate::redis::context::ClientId;
 use crate::redis::event_loop::turn;
 use crate::redis::timer::{start_timer, stop_timer};
 use crate::redis::under_lock::UnderLock;
+use commands::reply::TakeCall;
 use commands::waiting::TimedReply;
 use engine::line::{self, Cause, TimerChange};
 use engine::{Decision, Request};
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// A blocked call, as the lines of waiters keep it.
 #[derive(Clone, Copy)]
 pub struct WaitingCall {
-    pub request: Request,
+    pub call: TakeCall,
     pub command: CommandNumber,
     /// The client that made the call.
     pub client: ClientId,

@@ -12,11 +12,12 @@ use crate::redis::under_lock::UnderLock;
 use crate::redis::{clock, random, slot};
 use crate::state::{KeyContext, ServerKeyspace};
 use commands::error::Error;
+use commands::reply::TakeCall;
 use commands::waiting::{deny, TimedReply};
 use engine::line::{deadline_us, Joining, Ticket, WaiterReply};
 use engine::reservation::id_from_random;
 use engine::text::Text;
-use engine::{Decision, Mode, Request};
+use engine::{Decision, Mode};
 
 /// Adds a call that was denied for `wait_us` to the line of its key. It waits for at most `block_ms` milliseconds, or
 /// forever if that is 0.
@@ -26,7 +27,7 @@ use engine::{Decision, Mode, Request};
 pub fn join(
     call: &Call,
     key_ctx: KeyContext,
-    request: &Request,
+    take_call: &TakeCall,
     block_ms: u64,
     wait_us: u64,
 ) -> Result<(), Error> {
@@ -36,13 +37,13 @@ pub fn join(
     let blocked = Blocked::block(call, blocking_key(key.name).as_bytes(), ticket.number());
     let blocked = blocked.ok_or(Error::internal())?;
     let waiting_call =
-        WaitingCall { request: *request, command: call.command, client: call.ctx.client() };
+        WaitingCall { call: *take_call, command: call.command, client: call.ctx.client() };
     count_turns();
     change(|lines, now_us| {
         let joining = Joining {
             call: waiting_call,
-            leave: request.leave(),
-            id: request.id().map(Box::from),
+            leave: take_call.request.leave(),
+            id: take_call.request.id().map(Box::from),
             handle: blocked,
             deadline_us: deadline_us(now_us, block_ms),
             wait_us,
@@ -64,9 +65,9 @@ pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(WaitingCall, Result<Dec
     // The reply is a denial. This callback must not write.
     let key = OwnedString::new(&line_key.name);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: clock::command_time_us() };
-    let denied = deny(&ServerKeyspace::default(), key_ctx, &call.request, Mode::Look);
-    if denied.is_ok() && was_head && call.request.count_denied {
-        let write = PendingWrite::CountDenial(call.request);
+    let denied = deny(&ServerKeyspace::default(), key_ctx, &call.call, Mode::Look);
+    if denied.is_ok() && was_head && call.call.request.count_denied {
+        let write = PendingWrite::CountDenial(call.call.request);
         change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
     }
     Some((call, denied))
@@ -91,8 +92,11 @@ pub fn forget(wait: WaitNumber, cut_off: bool) {
     // CLIENT UNBLOCK right after the grant sets `cut_off`, but the client got its reply.
     let notified = !cut_off || (forgotten.answered && forgotten.call.client.is_connected());
     if !notified && granted.allowed() {
-        let write =
-            PendingWrite::GiveBack { request: forgotten.call.request, granted, granted_us: at_us };
+        let write = PendingWrite::GiveBack {
+            request: forgotten.call.call.request,
+            granted,
+            granted_us: at_us,
+        };
         change(|lines, now_us| lines.add_write(forgotten.key.borrowed(), write, now_us));
     }
 }

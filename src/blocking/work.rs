@@ -17,10 +17,11 @@ use crate::stats;
 use commands::decide::{decide, give_back};
 use commands::error::Error;
 use commands::keyspace::Keyspace;
+use commands::reply::TakeCall;
 use commands::waiting::{take_steps, try_heads, LineProgress, TimedReply, WaitingKeyspace};
 use engine::line::{Cause, LineId, Lines, Ticket};
 use engine::store::{Access, EmptiedKey as _};
-use engine::{DbKey, Decision, Mode, Request};
+use engine::{DbKey, Decision, Mode};
 
 impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
     type Types = ServerLineTypes;
@@ -50,8 +51,8 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
         }
     }
 
-    fn request(call: &WaitingCall) -> &Request {
-        &call.request
+    fn take_call(call: &WaitingCall) -> &TakeCall {
+        &call.call
     }
 
     // A few microseconds, which add up in a line that thousands of calls pass in a second.

@@ -93,7 +93,7 @@ pub fn answer(ctx: Context, wait: WaitNumber) {
     // Before 7.2, CLIENT UNBLOCK asks again if we ended the wait in the same turn of the event loop.
     let Some((call, result)) = blocking::answer(ctx, wait) else { return };
     let Some(command) = find(call.command) else { return };
-    let result = result.map(|decision| reply::write_call(&ctx, &call.request, &decision));
+    let result = result.map(|decision| reply::write_call(&ctx, &call.call, &decision));
     end_call(ctx, command, result);
 }
 

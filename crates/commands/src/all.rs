@@ -13,7 +13,7 @@ use crate::call::{command_us, ServerCall};
 use crate::error::Error;
 use crate::keyspace::Keyspace;
 use crate::policies::PolicyVerdict;
-use crate::reply::{self, CallResult, ReplySink};
+use crate::reply::{self, CallResult, ReplySink, TimeUnit};
 use crate::take::is_barred;
 use crate::waiting::WaitingKeyspace;
 use engine::{combine, denials, read, Mode, Part, PartDecision, Standing};
@@ -44,10 +44,10 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallRes
         call_keys.keys.iter().for_each(|key| call_keys.keyspace.wake(*key, None));
     }
     let mut parts = SmallVec::<[Part<_>; FEW_KEYS]>::new();
-    for (&key, Clause { request, group }) in call_keys.keys.iter().zip(&clauses) {
-        let barred = is_barred(&call_keys.keyspace, key, request, mode)?;
+    for (&key, Clause { call, group }) in call_keys.keys.iter().zip(&clauses) {
+        let barred = is_barred(&call_keys.keyspace, key, &call.request, mode)?;
         let store = call_keys.keyspace.store(key, mode.access());
-        parts.push(Part::new(store, request, *group, barred));
+        parts.push(Part::new(store, &call.request, *group, barred));
     }
     let judged = read(&mut parts).map_err(Into::into)?.judge().map_err(Into::into)?;
     let plan = judged.plan(mode, || call_keys.keyspace.new_id()).map_err(Into::into)?;
@@ -56,23 +56,29 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallRes
     // Closes the keys before others are notified of a denial.
     parts.clear();
     if !looks {
-        note(&call_keys, &decisions);
+        note(&call_keys, &clauses, &decisions);
     }
-    reply_to_all(&call.sink(), &decisions)
+    // MS ends the last clause and is for all.
+    let unit = clauses.last().map(|clause| clause.call.unit).unwrap_or_default();
+    reply_to_all(&call.sink(), unit, &decisions)
 }
 
 /// The decisions about the clauses.
 type Decisions<'r> = SmallVec<[PartDecision<'r>; FEW_KEYS]>;
 
 /// Writes the reply: the integers of the clause that decides, its number, and a reply for each clause.
-fn reply_to_all(sink: &impl ReplySink, decisions: &Decisions) -> Result<CallResult, Error> {
+fn reply_to_all(
+    sink: &impl ReplySink,
+    unit: TimeUnit,
+    decisions: &Decisions,
+) -> Result<CallResult, Error> {
     let (verdict, deciding) = combine(decisions).ok_or(Error::internal())?;
     sink.array(7);
-    reply::integers(sink, verdict, &deciding.decision, deciding.request.unit);
+    reply::integers(sink, verdict, &deciding.decision, unit);
     sink.unsigned(u64::try_from(deciding.index).unwrap_or(u64::MAX).saturating_add(1));
     sink.array(decisions.len());
     for part in decisions {
-        reply::write_part(sink, part.request, part.decision.verdict, &part.decision);
+        reply::write_part(sink, part.request, unit, part.decision.verdict, &part.decision);
     }
     Ok(CallResult::from_allowed(verdict.allowed()))
 }
@@ -80,16 +86,16 @@ fn reply_to_all(sink: &impl ReplySink, decisions: &Decisions) -> Result<CallResu
 /// Counts the call for the policies of its clauses: of an allowed call the choice of each group, a shadow that would have
 /// denied, and all clauses of a group that denies. Notes one denial for each such group, on the key of the clause that
 /// speaks for it in the reply.
-fn note<K: Keyspace>(call_keys: &CallKeys<K>, decisions: &Decisions) {
+fn note<K: Keyspace>(call_keys: &CallKeys<K>, clauses: &Clauses, decisions: &Decisions) {
     let allowed = decisions.iter().all(|part| part.standing != Standing::Denied);
-    for part in decisions.iter().filter(|part| part.request.takes()) {
+    for (part, clause) in decisions.iter().zip(clauses).filter(|(part, _)| part.request.takes()) {
         let verdict = match part.standing {
             Standing::Choice if allowed => PolicyVerdict::Allowed,
             Standing::Shadow => PolicyVerdict::ShadowDenied,
             Standing::Denied => PolicyVerdict::Denied,
             Standing::Choice | Standing::Spare => continue,
         };
-        if let Some(id) = part.request.policy {
+        if let Some(id) = clause.call.policy {
             call_keys.keyspace.count_policy(id, verdict);
         }
     }
@@ -163,8 +169,5 @@ fn read_clauses<'a, C: ServerCall<'a>>(
     if clauses.len() != call_keys.keys.len() {
         return Err(Error::WrongClauseCount);
     }
-    // MS ends the last clause and is for all.
-    let unit = clauses.last().map(|clause| clause.request.unit).unwrap_or_default();
-    clauses.iter_mut().for_each(|clause| clause.request.unit = unit);
     Ok(clauses)
 }

@@ -5,13 +5,13 @@ use crate::error::Error;
 use crate::limits::LimitSpec;
 use crate::options::{spells, OptionSet, Options};
 use crate::policies::Policy;
-use crate::share::Share;
+use crate::reply::{TakeCall, TimeUnit};
 use engine::decimal::parse_i64;
 use engine::period::{Length, Period, PeriodError};
 use engine::reservation::{is_id, Id};
 use engine::rule::Rule;
 use engine::throttle::Rate;
-use engine::{Ask, Limit, Manner, NewReservation, Quantity, Request, TimeUnit};
+use engine::{Ask, Limit, Manner, NewReservation, Quantity, Request};
 use std::sync::Arc;
 
 /// The words of a call or of a policy's definition. Word 0 of a call is the name of the command.
@@ -54,7 +54,7 @@ pub enum Family {
 #[derive(Clone, Copy, Debug)]
 pub struct Clause {
     /// The limit, and what the clause asks of it.
-    pub request: Request,
+    pub call: TakeCall,
     /// The number of its group: clauses that ELSE joins have the same.
     pub group: usize,
 }
@@ -135,14 +135,15 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     ) -> Result<Clause, Error> {
         let mut options = Options::default();
         let accepted = family.clause_options();
-        let mut request = self.request(environment, family, accepted, &mut options)?;
+        let mut call = self.take_call(environment, family, accepted, &mut options)?;
+        let request = &mut call.request;
         request.check = options.has(OptionSet::CHECK);
         if let (true, Limit::Reserve(_, reserve)) = (request.check, &mut request.limit) {
             // A check makes no reservation, so this bound does not apply.
             reserve.max_reservations = u64::MAX;
         }
         request.shadow |= options.has(OptionSet::SHADOW);
-        Ok(Clause { request, group })
+        Ok(Clause { call, group })
     }
 
     /// Reads a limit of this family, the quantity, and options, which must be among `accepted` and are added to `options`.
@@ -151,17 +152,17 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     /// # Errors
     ///
     /// The first fault from left to right; if there is none, the first forbidden combination.
-    pub fn request(
+    pub fn take_call(
         &mut self,
         environment: &impl Environment,
         family: Family,
         accepted: OptionSet,
         options: &mut Options<'a>,
-    ) -> Result<Request, Error> {
+    ) -> Result<TakeCall, Error> {
         let policy = self.policy(environment, family)?;
         let spec = match &policy {
             Some(policy) => policy.limit,
-            None => self.limit(family, environment.share())?,
+            None => self.limit(environment, family)?,
         };
         let quantity = self.quantity(family)?;
         if self.remaining() > 0 {
@@ -172,7 +173,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         // The policy's ban has no effect on a call that could not have the option BAN.
         let permits_ban =
             || accepted.contains(OptionSet::BAN) && options.permits(OptionSet::BAN, quantity);
-        Ok(Request {
+        let request = Request {
             limit: match spec {
                 LimitSpec::Rate(rate) => Limit::Rate(rate),
                 LimitSpec::Window { limit, period } => {
@@ -189,7 +190,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             },
             ask: Ask {
                 quantity: Quantity::from_signed(quantity),
-                leave: leave.map_or(0, |leave| environment.share().scale_leave(leave)),
+                leave: leave.map_or(0, |leave| environment.leave(leave)),
                 manner: manner(options),
             },
             count_denied: options.has(OptionSet::COUNTDENIED),
@@ -197,14 +198,14 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
                 Some(policy) => policy.ban_ms.filter(|_| permits_ban()),
                 None => options.number(OptionSet::BAN),
             },
-            unit: match options.has(OptionSet::MS) {
-                true => TimeUnit::Milliseconds,
-                false => TimeUnit::Seconds,
-            },
-            policy: policy.as_ref().map(|policy| policy.id),
             shadow: policy.as_ref().is_some_and(|policy| policy.shadow),
             check: false,
-        })
+        };
+        let unit = match options.has(OptionSet::MS) {
+            true => TimeUnit::Milliseconds,
+            false => TimeUnit::Seconds,
+        };
+        Ok(TakeCall { request, unit, policy: policy.as_ref().map(|policy| policy.id) })
     }
 
     /// Reads the policy that stands in place of a limit. `None` if the limit is given as numbers, which come next.
@@ -230,15 +231,19 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         }
     }
 
-    /// Reads a limit in numbers, and scales it to the share.
+    /// Reads a limit in numbers.
     #[inline]
-    pub fn limit(&mut self, family: Family, share: Share) -> Result<LimitSpec, Error> {
+    pub fn limit(
+        &mut self,
+        environment: &impl Environment,
+        family: Family,
+    ) -> Result<LimitSpec, Error> {
         let error = match family {
-            Family::Throttle => return self.rate(share).map(LimitSpec::Rate),
+            Family::Throttle => return self.rate(environment).map(LimitSpec::Rate),
             Family::Window => Error::InvalidPeriod,
             Family::Acquire => Error::InvalidPeriodOrZero,
         };
-        let limit = share.scale_limit(self.unsigned(0, Error::InvalidLimit)?);
+        let limit = self.unsigned(0, Error::InvalidLimit)?;
         // A semaphore.
         if family == Family::Acquire && self.word == Some(b"0") {
             self.advance();
@@ -249,7 +254,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
 
     /// Reads `max_burst count period`.
     #[inline]
-    fn rate(&mut self, share: Share) -> Result<Rate, Error> {
+    fn rate(&mut self, environment: &impl Environment) -> Result<Rate, Error> {
         let max_burst = self.unsigned(0, Error::InvalidMaxBurst)?;
         if max_burst == i64::MAX.unsigned_abs() {
             return Err(Error::InvalidMaxBurst);
@@ -259,7 +264,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             Length::Ms(ms) => ms,
             Length::Months(_) => return Err(Error::InvalidPlainPeriod),
         };
-        share.scale_rate(max_burst, count, period_ms).ok_or(Error::BucketTooLong)
+        environment.rate(max_burst, count, period_ms).ok_or(Error::BucketTooLong)
     }
 
     fn period(&mut self, error: Error) -> Result<Period, Error> {

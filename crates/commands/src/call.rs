@@ -3,10 +3,9 @@
 use crate::arguments::Words;
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::reply::ReplySink;
+use crate::reply::{ReplySink, TakeCall};
 use crate::waiting::WaitingKeyspace;
 use engine::entry::check_clock;
-use engine::Request;
 use std::ops::Range;
 
 /// A call: where its keys are, what its arguments mean, whether it may wait, and what receives its reply. Nothing here decides
@@ -48,7 +47,7 @@ pub trait ServerCall<'a>: Words<'a> {
     fn join(
         &self,
         key: Self::Key,
-        request: &Request,
+        call: &TakeCall,
         block_ms: u64,
         wait_us: u64,
     ) -> Result<(), Error>;

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::keyspace::Keyspace;
 use crate::policies::PolicyVerdict;
+use crate::reply::TakeCall;
 use engine::reservation::lease_end_us;
 use engine::settle::{self, Settling};
 use engine::store::{Access, EmptiedKey, Store};
@@ -40,14 +41,14 @@ pub fn decide<K: Keyspace>(
 
 /// Counts a call that is over for its policy, and notes a denial.
 #[inline]
-pub(crate) fn note<K: Keyspace>(keyspace: &K, key: K::Key, request: &Request, decision: &Decision) {
-    if request.takes() {
+pub(crate) fn note<K: Keyspace>(keyspace: &K, key: K::Key, call: &TakeCall, decision: &Decision) {
+    if call.request.takes() {
         let verdict = match decision.allowed() {
             true => PolicyVerdict::Allowed,
-            false if request.shadow => PolicyVerdict::ShadowDenied,
+            false if call.request.shadow => PolicyVerdict::ShadowDenied,
             false => PolicyVerdict::Denied,
         };
-        if let Some(id) = request.policy {
+        if let Some(id) = call.policy {
             keyspace.count_policy(id, verdict);
         }
         if verdict == PolicyVerdict::Denied {

@@ -58,7 +58,7 @@ fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Policy, Err
         Some(Family::Window) => (Family::Acquire, OptionSet::WINDOW.in_policy()),
         Some(Family::Acquire) | None => return Err(Error::PolicyKind),
     };
-    let limit = arguments.limit(family, environment.share()).map_err(|error| match error {
+    let limit = arguments.limit(environment, family).map_err(|error| match error {
         Error::Arity => Error::PolicyLimit,
         other => other,
     })?;

@@ -4,11 +4,11 @@ use crate::error::{Error, ZONES};
 use crate::limits::WindowKind;
 use crate::policies::{Policies, Policy};
 use crate::settings::{Numbers, DEFAULT_TIMEZONE};
-use crate::share::Share;
 use engine::anchor::Start;
 use engine::calendar::{Calendar, Zone};
 use engine::period::Period;
 use engine::rule::Rule;
+use engine::throttle::Rate;
 use engine::WindowLimit;
 use std::sync::Arc;
 
@@ -32,9 +32,16 @@ pub trait Environment {
     /// Returns all policies, as they are now.
     fn policies(&self) -> Policies;
 
-    /// Returns the share of each limit that the calls of this process may use. On a server it is the whole.
-    fn share(&self) -> Share {
-        Share::ALL
+    /// Returns the rate of a limit in numbers. `None` if its bucket would take longer than 100 years to fill.
+    #[inline]
+    fn rate(&self, max_burst: u64, count: u64, period_ms: u64) -> Option<Rate> {
+        Rate::new(max_burst, count, period_ms)
+    }
+
+    /// Returns what LEAVE keeps for others.
+    #[inline]
+    fn leave(&self, leave: u64) -> u64 {
+        leave
     }
 
     /// Returns the maximum number of entries of a sliding window if the call does not say BUCKETS.
@@ -68,19 +75,30 @@ pub trait Environment {
         period: Option<Period>,
         kind: WindowKind,
     ) -> Result<WindowLimit, Error> {
-        let (rule, max_entries) = match (period, kind) {
-            (None, _) => (Rule::Semaphore, 0),
-            (Some(period), WindowKind::Sliding { buckets }) => {
-                let max_entries = buckets.unwrap_or_else(|| self.window_entries());
-                let buckets = (max > u64::from(max_entries)).then_some(max_entries);
-                (Rule::Sliding { period, buckets }, max_entries)
-            }
-            (Some(period), WindowKind::Fixed { start, zone }) => {
-                (fixed(period, start, zone, || self.timezone())?, 1)
-            }
-        };
-        Ok(WindowLimit { max, rule, max_entries })
+        window_limit(self, max, period, kind)
     }
+}
+
+/// See [`Environment::window`].
+#[inline]
+pub fn window_limit(
+    environment: &(impl Environment + ?Sized),
+    max: u64,
+    period: Option<Period>,
+    kind: WindowKind,
+) -> Result<WindowLimit, Error> {
+    let (rule, max_entries) = match (period, kind) {
+        (None, _) => (Rule::Semaphore, 0),
+        (Some(period), WindowKind::Sliding { buckets }) => {
+            let max_entries = buckets.unwrap_or_else(|| environment.window_entries());
+            let buckets = (max > u64::from(max_entries)).then_some(max_entries);
+            (Rule::Sliding { period, buckets }, max_entries)
+        }
+        (Some(period), WindowKind::Fixed { start, zone }) => {
+            (fixed(period, start, zone, || environment.timezone())?, 1)
+        }
+    };
+    Ok(WindowLimit { max, rule, max_entries })
 }
 
 /// Returns the rule of FIXED, FROM and TZ. `timezone` returns the zone of a call without TZ.

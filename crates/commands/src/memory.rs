@@ -18,7 +18,6 @@ mod value;
 pub use engine::line::Ticket;
 pub use value::Value;
 
-use crate::decide::note;
 use crate::dispatch::run;
 use crate::error::{EchoedWord, Error};
 use crate::policies::PolicyTable;
@@ -26,14 +25,12 @@ use crate::reply::CallResult;
 use crate::settings::{Numbers, Switch};
 use crate::share::Share;
 use crate::table::{CommandRow, COMMANDS};
-use crate::take::decide_in_turn;
 use crate::waiting::WaitingKeyspace;
 use engine::calendar::Zone;
-use engine::entry::check_clock;
 use engine::heavy::RecentHeavy;
 use engine::line::Lines;
 use engine::memory::Memory;
-use engine::{DbKey, Decision, Mode, Request};
+use engine::DbKey;
 use memory_call::MemoryCall;
 use memory_waiting::{MemoryLineTypes, WaitClock};
 use std::cell::RefCell;
@@ -110,31 +107,6 @@ impl MemoryServer {
             Some(row) => self.run(row, argv),
             None => Outcome::Reply(self.run_other(name, argv)),
         }
-    }
-
-    /// Executes a call of RL.THROTTLE or RL.WINDOW whose arguments are checked, without words and without waiting. With
-    /// `only_looks` it is a call of RL.THROTTLE_RO or RL.WINDOW_RO.
-    ///
-    /// # Errors
-    ///
-    /// Those of the command. The call changes nothing then, but waiters may have been granted before it.
-    pub fn decide(
-        &mut self,
-        name: &[u8],
-        request: &Request,
-        only_looks: bool,
-        now_us: u64,
-    ) -> Result<Decision, Error> {
-        self.set_time(now_us);
-        self.keys.forget_expired(now_us);
-        check_clock(now_us)?;
-        let mode = if only_looks { Mode::Look } else { Mode::Final };
-        let (keyspace, key) = (&&*self, db_key(name));
-        let decision = decide_in_turn(keyspace, key, request, mode, None)?.decision;
-        if !only_looks {
-            note(keyspace, key, request, &decision);
-        }
-        Ok(decision)
     }
 
     fn run(&self, row: &CommandRow, argv: &[&[u8]]) -> Outcome {

@@ -1,6 +1,6 @@
 //! Writes replies, element by element.
 
-use engine::{Decision, Limit, Manner, Request, TimeUnit, Verdict};
+use engine::{Decision, Limit, Manner, Request, Verdict};
 
 /// Receives a reply, element by element.
 pub trait ReplySink {
@@ -23,6 +23,36 @@ pub trait ReplySink {
     #[inline]
     fn unsigned(&self, value: u64) {
         self.integer(i64::try_from(value).unwrap_or(i64::MAX));
+    }
+}
+
+/// A checked call over one limit: the request, and what its reply and the counters need in addition.
+#[derive(Clone, Copy, Debug)]
+pub struct TakeCall {
+    pub request: Request,
+    /// The unit of the times in the reply.
+    pub unit: TimeUnit,
+    /// The number of the policy that gave the limit.
+    pub policy: Option<u64>,
+}
+
+/// The unit of the times in a reply. Times are rounded up, so that a wait from a reply is always long enough.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TimeUnit {
+    /// Whole seconds, the default.
+    #[default]
+    Seconds,
+    /// Whole milliseconds, with the option MS.
+    Milliseconds,
+}
+
+impl TimeUnit {
+    /// Converts `us` microseconds to this unit, rounded up.
+    pub fn round_up(self, us: u64) -> u64 {
+        match self {
+            TimeUnit::Seconds => us.div_ceil(1_000_000),
+            TimeUnit::Milliseconds => us.div_ceil(1_000),
+        }
     }
 }
 
@@ -51,14 +81,15 @@ impl CallResult {
 
 /// Writes the reply to a call over one limit, and returns how the call ended. Under SHADOW the caller always gets what it asks
 /// for.
-pub fn write_call(sink: &impl ReplySink, request: &Request, decision: &Decision) -> CallResult {
+pub fn write_call(sink: &impl ReplySink, call: &TakeCall, decision: &Decision) -> CallResult {
+    let TakeCall { request, unit, .. } = call;
     let taken = request.ask.quantity.wanted();
     let verdict = match decision.verdict {
         verdict if !request.shadow => verdict,
         Verdict::Allowed { go_after_us, .. } => Verdict::Allowed { taken, go_after_us },
         Verdict::Denied { .. } | Verdict::Never => Verdict::taking(taken),
     };
-    write_part(sink, request, verdict, decision);
+    write_part(sink, request, *unit, verdict, decision);
     CallResult::from_allowed(verdict.allowed())
 }
 
@@ -66,6 +97,7 @@ pub fn write_call(sink: &impl ReplySink, request: &Request, decision: &Decision)
 pub(crate) fn write_part(
     sink: &impl ReplySink,
     request: &Request,
+    unit: TimeUnit,
     verdict: Verdict,
     decision: &Decision,
 ) {
@@ -76,7 +108,7 @@ pub(crate) fn write_part(
         (true, Manner::AtMost) => 8,
         _ => 6,
     });
-    integers(sink, verdict, decision, request.unit);
+    integers(sink, verdict, decision, unit);
     if reserves {
         match &decision.id {
             Some(id) => sink.text(id.as_bytes()),
@@ -87,7 +119,7 @@ pub(crate) fn write_part(
         (Manner::Whole | Manner::Force, _) => {}
         (Manner::AtMost, _) => sink.unsigned(verdict.taken()),
         (Manner::Ahead { .. }, Verdict::Allowed { go_after_us, .. }) => {
-            sink.unsigned(request.unit.round_up(go_after_us));
+            sink.unsigned(unit.round_up(go_after_us));
         }
         (Manner::Ahead { .. }, Verdict::Denied { .. } | Verdict::Never) => sink.integer(-1),
     }

@@ -41,23 +41,24 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     // Parse.
     let mut options = Options::default();
     let mut arguments = Arguments::after_key(call);
-    let parsed = arguments.request(&call.environment(), family, accepted, &mut options);
-    // Borrowed, because moving the request out of the result would copy it.
-    let request = parsed.as_ref().map_err(|error| *error)?;
+    let parsed = arguments.take_call(&call.environment(), family, accepted, &mut options);
+    // Borrowed, because moving it out of the result would copy it.
+    let asked = parsed.as_ref().map_err(|error| *error)?;
     let (key, now_us) = first_key(call)?;
     let block_ms = options.number(OptionSet::BLOCK).filter(|_| call.may_block());
     let last_us = block_ms.map(|ms| deadline_us(now_us, ms).unwrap_or(u64::MAX));
     // Read, judge, plan and write.
     let keyspace = &call.keyspace();
-    let Attempt { decision, wait_us } = decide_in_turn(keyspace, key, request, mode, last_us)?;
+    let Attempt { decision, wait_us } =
+        decide_in_turn(keyspace, key, &asked.request, mode, last_us)?;
     if let (Some(wait_us), Some(block_ms)) = (wait_us, block_ms) {
-        return call.join(key, request, block_ms, wait_us).map(|()| CallResult::Later);
+        return call.join(key, asked, block_ms, wait_us).map(|()| CallResult::Later);
     }
     // Reply.
     if mode != Mode::Look {
-        note(keyspace, key, request, &decision);
+        note(keyspace, key, asked, &decision);
     }
-    Ok(reply::write_call(&call.sink(), request, &decision))
+    Ok(reply::write_call(&call.sink(), asked, &decision))
 }
 
 /// What came of an attempt.

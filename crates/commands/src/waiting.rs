@@ -4,9 +4,10 @@
 use crate::decide::{decide, note};
 use crate::error::Error;
 use crate::keyspace::{EmptiedOf, Keyspace};
+use crate::reply::TakeCall;
 use engine::line::{LineId, LineStep, LineTypes, Lines, Ticket};
 use engine::store::Access;
-use engine::{DbKey, Decision, Mode, Request, Verdict};
+use engine::{DbKey, Decision, Mode, Verdict};
 
 /// The reply that ended a wait, and its time.
 #[derive(Clone, Copy)]
@@ -38,8 +39,8 @@ pub trait WaitingKeyspace: Keyspace {
     where
         Self: 'k;
 
-    /// Returns the request of a call that waits.
-    fn request(call: &<Self::Types as LineTypes>::Call) -> &Request;
+    /// Returns what a call that waits asks for.
+    fn take_call(call: &<Self::Types as LineTypes>::Call) -> &TakeCall;
 
     /// Returns the microseconds since the time of the call was read.
     fn age_us(&self, key: Self::Key) -> u64;
@@ -109,7 +110,7 @@ pub fn take_step<S: WaitingKeyspace>(
         None => LineProgress::MustWait,
         Some(LineStep::Write(write)) => keyspace.write(line, key, write),
         Some(LineStep::Try { ticket, call, is_overdue }) => {
-            let head = (ticket, S::request(&call));
+            let head = (ticket, S::take_call(&call));
             let mode = if is_overdue { Mode::Final } else { Mode::Try };
             let store = keyspace.store(key, Access::Write);
             match try_head(keyspace, line, head, key, store, mode) {
@@ -120,7 +121,7 @@ pub fn take_step<S: WaitingKeyspace>(
             }
         }
         Some(LineStep::Dismiss { ticket, call }) => {
-            let deny_in = |mode| deny(keyspace, key, S::request(&call), mode);
+            let deny_in = |mode| deny(keyspace, key, S::take_call(&call), mode);
             let mut denied = deny_in(if may_write { Mode::Final } else { Mode::Look });
             if denied == Err(Error::InUse) {
                 denied = deny_in(Mode::Look);
@@ -144,7 +145,7 @@ pub fn try_heads<'k, S: WaitingKeyspace>(
     while let Some((ticket, call)) = head() {
         // Commands do not end waits that are overdue: by the time of the command, which may lie some time back, a waiter
         // could be denied although enough is available by now.
-        let head = (ticket, S::request(&call));
+        let head = (ticket, S::take_call(&call));
         if try_head(keyspace, line, head, key, open(), Mode::Try) == LineProgress::MustWait {
             return;
         }
@@ -156,12 +157,12 @@ pub fn try_heads<'k, S: WaitingKeyspace>(
 fn try_head<S: WaitingKeyspace>(
     keyspace: &S,
     line: LineId,
-    (ticket, request): (Ticket, &Request),
+    (ticket, call): (Ticket, &TakeCall),
     key: S::Key,
     store: S::Store<'_>,
     mode: Mode,
 ) -> LineProgress {
-    match decide(keyspace, store, request, false, mode, || keyspace.accepts_write(key)) {
+    match decide(keyspace, store, &call.request, false, mode, || keyspace.accepts_write(key)) {
         Ok(Decision { verdict: Verdict::Denied { wait_us, .. }, .. }) if mode == Mode::Try => {
             let wait_us = wait_us.saturating_sub(keyspace.age_us(key));
             keyspace.change(|lines, now_us| lines.retry_head_after(line, wait_us, now_us));
@@ -174,7 +175,7 @@ fn try_head<S: WaitingKeyspace>(
         }
         result => {
             if let Ok(decision) = &result {
-                note(keyspace, key, request, decision);
+                note(keyspace, key, call, decision);
                 keyspace.note_wait(key, decision.allowed());
             }
             keyspace.deliver(ticket, key, result);
@@ -192,13 +193,13 @@ fn try_head<S: WaitingKeyspace>(
 pub fn deny<S: WaitingKeyspace>(
     keyspace: &S,
     key: S::Key,
-    request: &Request,
+    call: &TakeCall,
     mode: Mode,
 ) -> Result<Decision, Error> {
-    let store = keyspace.store(key, mode.access());
+    let (store, request) = (keyspace.store(key, mode.access()), &call.request);
     let denied = decide(keyspace, store, request, true, mode, || keyspace.accepts_write(key));
     if let Ok(decision) = &denied {
-        note(keyspace, key, request, decision);
+        note(keyspace, key, call, decision);
         keyspace.note_wait(key, false);
     }
     denied

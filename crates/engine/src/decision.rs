@@ -214,23 +214,3 @@ impl Ask {
         wanted.checked_add(self.leave).filter(|quantity| *quantity <= limit)
     }
 }
-
-/// The unit of the times in a reply. Times are rounded up, so that a wait from a reply is always long enough.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TimeUnit {
-    /// Whole seconds, the default.
-    #[default]
-    Seconds,
-    /// Whole milliseconds, with the option MS.
-    Milliseconds,
-}
-
-impl TimeUnit {
-    /// Converts `us` microseconds to this unit, rounded up.
-    pub fn round_up(self, us: u64) -> u64 {
-        match self {
-            TimeUnit::Seconds => us.div_ceil(1_000_000),
-            TimeUnit::Milliseconds => us.div_ceil(1_000),
-        }
-    }
-}

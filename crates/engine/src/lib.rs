@@ -77,7 +77,7 @@ pub mod window;
 
 pub use db_key::{DbKey, OwnedDbKey};
 pub use decide::{read, Found, Judged, Mode, Part, Plan};
-pub use decision::{Ask, Decision, Manner, Obstacle, Quantity, TimeUnit, Verdict};
+pub use decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 pub use expiry::Expiry;
 pub use groups::{combine, denials, PartDecision, Standing};
 pub use refusal::Refusal;

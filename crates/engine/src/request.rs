@@ -1,6 +1,6 @@
 //! The request of one call to one key.
 
-use crate::decision::{Ask, Quantity, TimeUnit};
+use crate::decision::{Ask, Quantity};
 use crate::reservation::Id;
 use crate::rule::Rule;
 use crate::throttle::Rate;
@@ -16,10 +16,6 @@ pub struct Request {
     pub count_denied: bool,
     /// A denial closes the key for this many milliseconds (BAN).
     pub ban_ms: Option<u64>,
-    /// The unit of the times in the reply.
-    pub unit: TimeUnit,
-    /// The number of the policy that gave the limit.
-    pub policy: Option<u64>,
     /// The limit never denies (SHADOW).
     pub shadow: bool,
     /// The limit must allow the call, but nothing is taken from it (CHECK).
@@ -81,8 +77,6 @@ impl Request {
             ask: Ask::whole(Quantity::Take(1)),
             count_denied: false,
             ban_ms: None,
-            unit: TimeUnit::Seconds,
-            policy: None,
             shadow: false,
             check: false,
         }

@@ -28,7 +28,7 @@ use engine::entry::Entry;
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::reservation::{Id, Reservation};
 use engine::throttle::Stored;
-use engine::{Decision, Limit, Manner, Quantity, Refusal, Request, TimeUnit};
+use engine::{Decision, Limit, Manner, Quantity, Refusal, Request};
 
 const KEY: &[u8] = b"k";
 
@@ -518,7 +518,7 @@ pub fn apply(
 
 fn reply(request: &Request, decision: &Decision) -> Vec<i64> {
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    let ms = |us: u64| number(TimeUnit::Milliseconds.round_up(us));
+    let ms = |us: u64| number(us.div_ceil(1_000));
     let verdict = decision.verdict;
     let mut reply = vec![
         number(verdict.limited()),

@@ -10,6 +10,7 @@ use commands::decide::decide;
 use commands::error::Error;
 use commands::keyspace::{Inspection, Keyspace};
 use commands::policies::PolicyVerdict;
+use commands::reply::{TakeCall, TimeUnit};
 use commands::take::{decide_in_turn, Attempt};
 use commands::waiting::{take_steps, try_heads, LineProgress, WaitingKeyspace};
 use engine::heavy::HeavyRow;
@@ -46,7 +47,7 @@ pub struct BlockedCall {
     client: usize,
     /// Which of its calls the client has made.
     which: usize,
-    request: Request,
+    call: TakeCall,
 }
 
 // The request follows from the other fields.
@@ -248,8 +249,8 @@ impl WaitingKeyspace for WorldKeyspace<'_> {
         self.change(|lines, now_us| lines.end_work(now_us));
     }
 
-    fn request(call: &BlockedCall) -> &Request {
-        &call.request
+    fn take_call(call: &BlockedCall) -> &TakeCall {
+        &call.call
     }
 
     fn age_us(&self, (): ()) -> u64 {
@@ -329,7 +330,7 @@ impl WaitingWorld {
     /// Returns the verdict that the call at the head of the line would get now. `None` if nobody waits.
     fn look_at_head(&self, state: &LineState) -> Option<Verdict> {
         let (_, call) = head(state)?;
-        let look = |memory: &Memory| memory.look(KEY, &call.request, state.wall_us);
+        let look = |memory: &Memory| memory.look(KEY, &call.call.request, state.wall_us);
         with_key(&mut state.saved.clone(), look).ok().map(|decision| decision.verdict)
     }
 
@@ -387,7 +388,8 @@ impl WaitingWorld {
         let (Some(wait_us), Some(block_ms)) = (wait_us, block_ms) else { return Some(()) };
         let ticket = state.lines.admit(100)?;
         let until_us = deadline_us(state.mono_us, block_ms);
-        let call = BlockedCall { client, which, request };
+        let call = TakeCall { request, unit: TimeUnit::Seconds, policy: None };
+        let call = BlockedCall { client, which, call };
         let id = Some(Box::from(id_of(client)));
         let joins = Joining { call, leave, id, handle: client, deadline_us: until_us, wait_us };
         state.lines.join(ticket, DB_KEY, joins, state.mono_us);

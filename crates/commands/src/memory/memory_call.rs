@@ -4,21 +4,24 @@ use super::value::ValueBuilder;
 use super::{db_key, top_keys, MemoryServer, Ticket};
 use crate::arguments::Words;
 use crate::call::ServerCall;
-use crate::environment::Environment;
+use crate::environment::{window_limit, Environment};
 use crate::error::Error;
 use crate::keyspace::{Inspection, KeyState, Keyspace};
+use crate::limits::WindowKind;
 use crate::policies::{Policies, Policy, PolicyVerdict};
+use crate::reply::TakeCall;
 use crate::report::MAX_TOP_KEY;
 use crate::settings::Numbers;
-use crate::share::Share;
 use crate::waiting::WaitingKeyspace;
 use engine::calendar::Zone;
 use engine::heavy::HeavyRow;
 use engine::line::{deadline_us, Joining};
 use engine::memory::{MemoryKey, MemoryWindow};
+use engine::period::Period;
 use engine::reservation::{id_from_random, Id};
 use engine::store::{Access, BucketKey, Store, WindowKey};
-use engine::{DbKey, Request};
+use engine::throttle::Rate;
+use engine::{DbKey, WindowLimit};
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -47,8 +50,21 @@ impl Environment for &MemoryServer {
         &self.numbers
     }
 
-    fn share(&self) -> Share {
-        self.share
+    fn rate(&self, max_burst: u64, count: u64, period_ms: u64) -> Option<Rate> {
+        self.share.scale_rate(max_burst, count, period_ms)
+    }
+
+    fn leave(&self, leave: u64) -> u64 {
+        self.share.scale_leave(leave)
+    }
+
+    fn window(
+        &self,
+        max: u64,
+        period: Option<Period>,
+        kind: WindowKind,
+    ) -> Result<WindowLimit, Error> {
+        window_limit(self, self.share.scale_limit(max), period, kind)
     }
 
     fn policies_only(&self) -> bool {
@@ -172,7 +188,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
     fn join(
         &self,
         key: DbKey<'a>,
-        request: &Request,
+        call: &TakeCall,
         block_ms: u64,
         wait_us: u64,
     ) -> Result<(), Error> {
@@ -180,8 +196,8 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         let admitted = self.server.change(|lines, now_us| {
             let ticket = lines.admit(max_waiters)?;
             let deadline_us = deadline_us(now_us, block_ms);
-            let (leave, id) = (request.leave(), request.id().map(Box::from));
-            let joining = Joining { call: *request, leave, id, handle: (), deadline_us, wait_us };
+            let (leave, id) = (call.request.leave(), call.request.id().map(Box::from));
+            let joining = Joining { call: *call, leave, id, handle: (), deadline_us, wait_us };
             lines.join(ticket, key, joining, now_us);
             Some(ticket)
         });

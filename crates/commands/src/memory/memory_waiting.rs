@@ -6,18 +6,18 @@ use super::MemoryServer;
 use crate::decide::give_back;
 use crate::error::Error;
 use crate::keyspace::Keyspace;
-use crate::reply;
+use crate::reply::{self, TakeCall};
 use crate::waiting::{take_step, try_heads, LineProgress, TimedReply, WaitingKeyspace};
 use engine::line::{LineId, LineTypes, Lines, Ticket};
 use engine::store::Access;
-use engine::{DbKey, Decision, Request};
+use engine::{DbKey, Decision};
 use std::convert::Infallible;
 
 /// The types of the lines in memory.
 pub struct MemoryLineTypes;
 
 impl LineTypes for MemoryLineTypes {
-    type Call = Request;
+    type Call = TakeCall;
     type Handle = ();
     type Reply = TimedReply;
     type Write = Infallible;
@@ -105,7 +105,7 @@ impl MemoryServer {
         if granted.allowed() {
             let key = gone.key.borrowed();
             // This fails only if the key was changed meanwhile so that nothing can be given back.
-            let _ = give_back(&&*self, key, &gone.call, &granted, at_us);
+            let _ = give_back(&&*self, key, &gone.call.request, &granted, at_us);
             (&*self).wake(key, None);
         }
     }
@@ -144,7 +144,7 @@ impl<'a> WaitingKeyspace for &'a MemoryServer {
         }
     }
 
-    fn request(call: &Request) -> &Request {
+    fn take_call(call: &TakeCall) -> &TakeCall {
         call
     }
 

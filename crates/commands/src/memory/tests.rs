@@ -2,9 +2,6 @@
 
 use super::*;
 use crate::policies::Definitions;
-use engine::period::{Period, Unit};
-use engine::rule::Rule;
-use engine::{Ask, Limit, Quantity, TimeUnit, WindowLimit};
 
 pub const NOW_US: u64 = 1_795_223_799_544_558;
 
@@ -496,42 +493,15 @@ fn settling_is_denied_where_nothing_was_held() {
     }
 }
 
-/// A request for this quantity of a window of 2 a second.
-fn take_of_window(quantity: i64) -> Request {
-    let rule = Rule::Sliding { period: Period::new(1, Unit::Second).unwrap(), buckets: None };
-    let window = WindowLimit { max: 2, rule, max_entries: 9 };
-    let ask = Ask::whole(Quantity::from_signed(quantity));
-    Request { ask, unit: TimeUnit::Milliseconds, ..Request::new(Limit::Window(window)) }
-}
-
-/// The clients compare random calls without words with their commands.
 #[test]
-fn a_call_without_words_stands_behind_those_in_line_and_wakes_them() {
+fn keys_that_have_expired_take_no_memory() {
     let mut world = World::new();
-    let decide = |world: &mut World, at_us, quantity, only_looks| {
-        let request = take_of_window(quantity);
-        let decision = world.server.decide(b"k", &request, only_looks, NOW_US + at_us).unwrap();
-        (decision.allowed(), decision.remaining)
-    };
-    assert_eq!(decide(&mut world, 0, 1, false), (true, 1));
-    assert_eq!(decide(&mut world, 0, 2, true), (false, 1));
-    world.check(&[("RL.TOP", "[]")]);
-    let ticket = world.wait("RL.WINDOW k 2 1s 2 BLOCK 0");
-    assert_eq!(decide(&mut world, 1, 1, false), (false, 1));
-    assert_eq!(decide(&mut world, 2, -1, false), (true, 2));
-    // Now the waiting call has both.
-    assert_eq!(decide(&mut world, 3, 1, false), (false, 0));
-    assert!(world.server.take_reply(ticket, NOW_US + 3).is_some());
-    world.check(&[("RL.TOP", "[[k 0 2 0]]")]);
-    // Whatever has expired takes no memory.
-    assert_eq!(world.server.keys.len(), 1);
-    for at_us in [60_000_000, 60_000_000] {
-        let request = take_of_window(1);
-        assert!(world.server.decide(b"other", &request, false, NOW_US + at_us).is_ok());
+    world.check(&[("RL.WINDOW k 2 1s", "[0 2 1 -1 1]")]);
+    // They are dropped once in as many calls as there are keys.
+    for _ in 0..3 {
+        world.server.call(&[b"RL.WINDOW", b"other", b"2", b"1s"], NOW_US + 60_000_000);
     }
     assert_eq!(world.server.keys.len(), 1);
-    let late = world.server.decide(b"k", &take_of_window(1), false, u64::MAX);
-    assert_eq!(late.unwrap_err(), Error::Clock);
 }
 
 /// Servers before 7.0 do not know the arity of a command.

@@ -479,10 +479,10 @@ proptest! {
             prop_assert!(retry_us >= 1);
             prop_assume!(key.can_store(quantity));
             let again = |after_us: u64| decide(&key.rate, key.stored, now_us + after_us, &ask).0.verdict;
-            let ms = TimeUnit::Milliseconds.round_up(retry_us);
+            let ms = retry_us.div_ceil(1_000);
             prop_assert!(again(retry_us).allowed());
             prop_assert!(again(ms * 1000).allowed());
-            prop_assert!(again(TimeUnit::Seconds.round_up(retry_us) * SECOND_US).allowed());
+            prop_assert!(again(retry_us.next_multiple_of(SECOND_US)).allowed());
             prop_assert!(!again(retry_us - 1).allowed());
             prop_assert!(!again((ms - 1) * 1000).allowed());
         }
