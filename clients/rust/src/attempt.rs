@@ -101,7 +101,7 @@ pub(crate) async fn bounded<T>(
 }
 
 /// Yields until what has arrived is noticed.
-#[cfg(any(feature = "redis", feature = "fred"))]
+#[cfg(feature = "redis")]
 pub(crate) async fn yield_turns() {
     for _ in 0..TURNS {
         yield_now().await;

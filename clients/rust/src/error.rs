@@ -188,7 +188,7 @@ invalid_arguments! {
     unit(unit: &str) => "unit must be printable ASCII such as \"tokens\", not {unit:?}";
     #[cfg(feature = "redis")]
     address(error: &dyn fmt::Display) => "the server's address is not valid: {error}";
-    #[cfg(any(feature = "redis", feature = "fred"))]
+    #[cfg(feature = "redis")]
     no_servers(what: &str) => "there must be at least one {what}";
     deadline() => "deadline must be above 0";
     no_clauses() => "there must be at least one limit";

@@ -1,8 +1,8 @@
 //! Connections to servers. The rest of this crate sends its commands through the two traits in this module.
 //!
 //! [`Servers`] are the servers that a limiter asks. With the feature `redis`, which is on by default, create them from URLs
-//! or connection settings of the crate [redis](https://docs.rs/redis); with the feature `fred`, from a configuration of the
-//! crate [fred](https://docs.rs/fred). For another client library, implement [`Transport`] and [`Connection`].
+//! or connection settings of the crate [redis](https://docs.rs/redis). For another client library, implement [`Transport`]
+//! and [`Connection`].
 
 use std::fmt;
 use std::future::Future;
@@ -10,8 +10,6 @@ use std::io::Write;
 use std::pin::Pin;
 use std::sync::Arc;
 
-#[cfg(feature = "fred")]
-mod fred;
 #[cfg(feature = "redis")]
 mod redis;
 

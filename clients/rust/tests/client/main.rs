@@ -1,8 +1,6 @@
 //! The client against the tables in clients/spec, and against real servers.
 
 mod dropped;
-#[cfg(feature = "fred")]
-mod fred;
 mod outages;
 mod proxy;
 mod renewal;

@@ -20,14 +20,6 @@ fn limiter_of(server: &Server) -> Limiter {
     limiter_at(server.port())
 }
 
-/// Returns limiters on connections of each crate.
-fn limiters_of(server: &Server) -> Vec<Limiter> {
-    let limiters = std::iter::once(limiter_of(server));
-    #[cfg(feature = "fred")]
-    let limiters = limiters.chain([super::fred::limiter_of(server)]);
-    limiters.collect()
-}
-
 fn limiter_at(port: u16) -> Limiter {
     patient(Servers::open(url(port)).unwrap())
 }
@@ -157,16 +149,14 @@ async fn a_policy_that_is_a_semaphore_is_given_back_as_one() {
 #[tokio::test]
 async fn a_call_that_is_dropped_gives_up_its_place_in_the_line() {
     let (server, jobs) = (Server::start(), Semaphore::new(1));
-    for limiter in limiters_of(&server) {
-        let mut permit = limiter.acquire("jobs", &jobs).await.unwrap();
-        let mut waits = Box::pin(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
-        until_waiting(&mut waits, &limiter, "jobs").await;
-        drop(waits);
-        until(|| async { waiting(&limiter, "jobs").await == 0 }).await;
-        permit.release().await.unwrap();
-        assert_eq!(limiter.held("jobs").await.unwrap(), []);
-    }
     let limiter = limiter_of(&server);
+    let mut permit = limiter.acquire("jobs", &jobs).await.unwrap();
+    let mut waits = Box::pin(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
+    until_waiting(&mut waits, &limiter, "jobs").await;
+    drop(waits);
+    until(|| async { waiting(&limiter, "jobs").await == 0 }).await;
+    permit.release().await.unwrap();
+    assert_eq!(limiter.held("jobs").await.unwrap(), []);
     // A dropped call of a window takes nothing either.
     let window = Window::per("1/s").unwrap();
     limiter.take("w", &window).await.unwrap();
@@ -302,32 +292,30 @@ async fn the_deadline_of_a_call_begins_when_it_is_sent() {
 async fn errors_say_what_is_wrong_by_their_code() {
     let server = Server::start();
     server.conn().cmd("LPUSH list x");
-    for limiter in limiters_of(&server) {
-        let error = limiter.take("k", &Rate::policy("gold")).await.unwrap_err();
-        assert!(matches!(&error, Error::UnknownPolicy(_)), "{error:?}");
-        assert!(error.to_string().contains("no policy has the name gold"), "{error}");
-        let error = limiter.all([Clause::take("k", &Window::policy("gold"))]).await.unwrap_err();
-        assert!(matches!(error, Error::UnknownPolicy(_)));
-        server.conn().cmd("CONFIG SET ratelimit.policies-only yes");
-        let error = limiter.take("k", &per_day(1)).await.unwrap_err();
-        assert!(matches!(&error, Error::Server(reply) if reply.code == "NOPOLICY"), "{error:?}");
-        server.conn().cmd("CONFIG SET ratelimit.policies-only no");
-        let error = limiter.take("list", &per_day(1)).await.unwrap_err();
-        assert_eq!(error.code(), Some("WRONGTYPE"));
-        assert!(!error.is_transient());
-    }
+    let limiter = limiter_of(&server);
+    let error = limiter.take("k", &Rate::policy("gold")).await.unwrap_err();
+    assert!(matches!(&error, Error::UnknownPolicy(_)), "{error:?}");
+    assert!(error.to_string().contains("no policy has the name gold"), "{error}");
+    let error = limiter.all([Clause::take("k", &Window::policy("gold"))]).await.unwrap_err();
+    assert!(matches!(error, Error::UnknownPolicy(_)));
+    server.conn().cmd("CONFIG SET ratelimit.policies-only yes");
+    let error = limiter.take("k", &per_day(1)).await.unwrap_err();
+    assert!(matches!(&error, Error::Server(reply) if reply.code == "NOPOLICY"), "{error:?}");
+    server.conn().cmd("CONFIG SET ratelimit.policies-only no");
+    let error = limiter.take("list", &per_day(1)).await.unwrap_err();
+    assert_eq!(error.code(), Some("WRONGTYPE"));
+    assert!(!error.is_transient());
 
     let bare = Server::builder().module(false).start();
     let address = format!("127.0.0.1:{}", bare.port());
-    for limiter in limiters_of(&bare) {
-        match limiter.take("k", &per_day(1)).await {
-            Err(Error::MissingModule { server, .. }) => assert_eq!(server, address),
-            other => panic!("{other:?}"),
-        }
-        let text = limiter.held("k").await.unwrap_err().to_string();
-        let begin = format!("{address} has no redis-ratelimit, or one that");
-        assert!(text.starts_with(&begin), "{text}");
+    let limiter = limiter_of(&bare);
+    match limiter.take("k", &per_day(1)).await {
+        Err(Error::MissingModule { server, .. }) => assert_eq!(server, address),
+        other => panic!("{other:?}"),
     }
+    let text = limiter.held("k").await.unwrap_err().to_string();
+    let begin = format!("{address} has no redis-ratelimit, or one that");
+    assert!(text.starts_with(&begin), "{text}");
     let protected = Server::builder().config("requirepass secret").start();
     let error = limiter_of(&protected).take("k", &per_day(1)).await.unwrap_err();
     assert!(matches!(error, Error::Login(_)), "{error:?}");
