@@ -1,15 +1,12 @@
 //! Decides whether to send calls to a server, by the outcome of earlier calls.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 /// The number of consecutive failures that open a breaker. One or two may be the fault of a connection.
 pub(crate) const FAILURES: u32 = 3;
-/// The number of calls in a row that do not count as failures because the program was too busy to read a reply. The server may
-/// hang as well.
-pub(crate) const LATE_CALLS: u32 = 10;
 /// The pause between two probes. A server that is back gets calls again after at most this pause and one probe.
 pub(crate) const PAUSE: Duration = Duration::from_millis(200);
 /// The time limit of a probe.
@@ -19,40 +16,34 @@ pub(crate) const PROBE: Duration = Duration::from_secs(1);
 /// probe whether the server is back. Any reply closes it, even an error reply.
 ///
 /// Concurrent calls fail for the same reason, so they count as one failure: a call that began before the last failure does
-/// not count. Neither does a call during which the server replied to another call, nor one whose reply the program was too
-/// busy to read, up to `LATE_CALLS` in a row.
+/// not count. Neither does a call during which the server replied to another call.
+#[derive(Default)]
 pub(crate) struct Breaker(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    is_open: bool,
     failures: u32,
+    failed_at: Option<Instant>,
     replied_at: Option<Instant>,
-    counted_at: Option<Instant>,
-    late_calls: u32,
-    late_at: Option<Instant>,
     probe_at: Option<Instant>,
     is_probing: bool,
     reason: String,
 }
 
 impl Breaker {
-    pub fn new() -> Breaker {
-        Breaker(Mutex::default())
-    }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn is_open(&self) -> bool {
-        self.state().is_open
+        self.state().failures >= FAILURES
     }
 
-    /// Returns whether the last call failed.
-    pub fn has_failed(&self) -> bool {
-        self.state().failures > 0
+    /// Returns the time of the last failure, unless the server has replied since.
+    pub fn failed_at(&self) -> Option<Instant> {
+        let state = self.state();
+        state.failed_at.filter(|_| state.failures > 0)
     }
 
     /// Returns the time of the server's last reply.
@@ -65,42 +56,29 @@ impl Breaker {
         self.state().reason.clone()
     }
 
-    /// Records that a call got a reply.
-    pub fn record_reply(&self, now: Instant) {
+    /// Records that a call got a reply. Returns whether that closes the breaker.
+    pub fn record_reply(&self, now: Instant) -> bool {
         let mut state = self.state();
         state.replied_at = Some(now);
-        state.failures = 0;
-        state.late_calls = 0;
-        state.is_open = false;
-    }
-
-    /// Returns whether a call that began at `began` is no failure although it got no reply, because the program was busy.
-    pub fn forgives_late(&self, began: Instant, now: Instant) -> bool {
-        let mut state = self.state();
-        if state.late_at.is_none_or(|late| began >= late) {
-            state.late_calls = state.late_calls.saturating_add(1);
-            state.late_at = Some(now);
-        }
-        state.late_calls <= LATE_CALLS
+        std::mem::take(&mut state.failures) >= FAILURES
     }
 
     /// Records that a call that began at `began` got no reply. Returns whether that opens the breaker.
     pub fn record_failure(&self, began: Instant, now: Instant, reason: &str) -> bool {
         let mut state = self.state();
         reason.clone_into(&mut state.reason);
-        let is_counted = state.counted_at.is_some_and(|counted| began < counted);
+        let is_counted = state.failed_at.is_some_and(|failed| began < failed);
         let has_replied_since = state.replied_at.is_some_and(|at| began <= at);
         if is_counted || has_replied_since {
             return false;
         }
-        state.counted_at = Some(now);
+        state.failed_at = Some(now);
         state.failures = state.failures.saturating_add(1);
-        if state.is_open || state.failures < FAILURES {
-            return false;
+        let opens = state.failures == FAILURES;
+        if opens {
+            state.probe_at = now.checked_add(PAUSE);
         }
-        state.is_open = true;
-        state.probe_at = now.checked_add(PAUSE);
-        true
+        opens
     }
 
     /// Returns whether the caller may probe the server. If so, it must call `end_probe` afterwards.
@@ -129,7 +107,7 @@ mod tests {
 
     #[test]
     fn it_opens_after_three_failures_in_a_row() {
-        let (breaker, start) = (Breaker::new(), Instant::now());
+        let (breaker, start) = (Breaker::default(), Instant::now());
         assert!(!breaker.record_failure(start, start + MS, ""));
         assert!(!breaker.record_failure(start + MS * 2, start + MS * 3, ""));
         breaker.record_reply(start + MS * 4);
@@ -142,7 +120,7 @@ mod tests {
 
     #[test]
     fn calls_that_fail_at_the_same_time_count_as_one() {
-        let (breaker, start) = (Breaker::new(), Instant::now());
+        let (breaker, start) = (Breaker::default(), Instant::now());
         for _ in 0..10 {
             assert!(!breaker.record_failure(start, start + MS, ""));
         }
@@ -151,18 +129,18 @@ mod tests {
 
     #[test]
     fn a_call_during_which_another_was_answered_counts_nothing() {
-        let (breaker, start) = (Breaker::new(), Instant::now());
+        let (breaker, start) = (Breaker::default(), Instant::now());
         for round in 0..10 {
             let began = start + MS * round;
             breaker.record_reply(began);
             assert!(!breaker.record_failure(began, began + MS, ""));
         }
-        assert!(!breaker.has_failed());
+        assert!(breaker.failed_at().is_none());
     }
 
     #[test]
     fn one_at_a_time_probes_and_pauses_after_it() {
-        let (breaker, start) = (Breaker::new(), Instant::now());
+        let (breaker, start) = (Breaker::default(), Instant::now());
         let times = [start, start + MS, start + MS * 2, start + MS * 3];
         times.windows(2).for_each(|pair| {
             breaker.record_failure(pair[0], pair[1], "");
@@ -175,7 +153,7 @@ mod tests {
         breaker.end_probe(opened + PAUSE * 2);
         assert!(!breaker.may_probe(opened + PAUSE * 3 - MS));
         assert!(breaker.may_probe(opened + PAUSE * 3));
-        breaker.record_reply(opened + PAUSE * 3);
+        assert!(breaker.record_reply(opened + PAUSE * 3));
         assert!(!breaker.is_open());
     }
 }

@@ -1,9 +1,8 @@
 //! Sends calls, and decides them if no server can be reached.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
-use std::pin::{pin, Pin};
+use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,19 +10,14 @@ use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
-use tokio::time::{sleep, Instant};
+use tokio::time::sleep;
 
-use crate::attempt::{bounded, poll_once, Attempt};
 use crate::calls::Request;
-use crate::server::{is_not_serving, SendError, DEFAULT_TIMEOUT};
-use crate::servers::{Route, Routes};
+use crate::cluster::Routes;
+use crate::server::{is_not_serving, poll_once, Attempt, DEFAULT_TIMEOUT};
 use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
 use crate::{Error, Limiter};
 
-/// The maximum number of redirections of a call. If the nodes of a cluster disagree, MOVED replies would never end.
-const REDIRECTS: usize = 5;
-/// A reply to another call in the first 1/EARLY of a call's time does not show that the server still replies at its end.
-const EARLY: u32 = 5;
 /// The pauses before the releases of a reservation whose reply was lost, in milliseconds: until one finds it, or two do not,
 /// for as long as the server's default lease. The server may grant it after the first, before it notices that the connection
 /// is closed, or when it goes on after it hung.
@@ -52,9 +46,6 @@ pub enum Unreachable {
     Limiter(Limiter),
 }
 
-/// A function that is called with each error of settling in the background.
-pub(crate) type Hook = Arc<dyn Fn(&Error) + Send + Sync>;
-
 /// A clock that a test sets.
 pub(crate) type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
@@ -63,7 +54,6 @@ pub(crate) struct Core {
     routes: Routes,
     pub unreachable: Unreachable,
     deadline: Option<Duration>,
-    pub on_unsettled: Option<Hook>,
     /// The keys in memory, if the limiter uses those instead of a server.
     pub memory: Option<Arc<dyn InMemory>>,
 }
@@ -95,19 +85,8 @@ pub(crate) struct Failed {
 }
 
 impl Core {
-    pub fn new(
-        servers: Servers,
-        unreachable: Unreachable,
-        deadline: Option<Duration>,
-        on_unsettled: Option<Hook>,
-    ) -> Core {
-        Core {
-            routes: Routes::new(servers, deadline),
-            unreachable,
-            deadline,
-            on_unsettled,
-            memory: None,
-        }
+    pub fn new(servers: Servers, unreachable: Unreachable, deadline: Option<Duration>) -> Core {
+        Core { routes: Routes::new(servers, deadline), unreachable, deadline, memory: None }
     }
 
     /// Returns the clock that a test sets, if there is one.
@@ -130,21 +109,17 @@ impl Core {
             return Err(Error::NoRuntime);
         }
         let Call { request, attempt } = &*call;
-        let result = bounded(attempt, pin!(self.ask(request, attempt))).await;
-        let error = match result {
-            Some(Ok(replies)) => return Ok(Outcome::Replies(replies, None)),
-            Some(Err(error)) => self.request_error(error, request.has_policy, attempt),
-            None => self.deadline_error(attempt),
+        let error = match self.ask(request, attempt).await {
+            Ok(replies) => return Ok(Outcome::Replies(replies, None)),
+            Err(error) => error,
         };
-        // A call that waits leaves its line on the server before another limiter decides.
-        attempt.drop_link();
         let is_lost = matches!(error, Error::Busy(_) | Error::Unreachable { is_sent: true, .. });
         if is_lost && attempt.is_sent.load(Relaxed) {
             if let Some(release) = request.undo_request(None) {
                 tokio::spawn(Arc::clone(&self).release_lost(release));
             }
         }
-        if !request.is_decision || !error.is_unreachable() {
+        if !request.is_decision || !self.is_forgiven(&error) {
             return Err(error);
         }
         match &self.unreachable {
@@ -160,6 +135,15 @@ impl Core {
         }
     }
 
+    /// Returns whether `unreachable` decides a call that ended with this error, and reports that it does.
+    pub fn is_forgiven(&self, error: &Error) -> bool {
+        let is_forgiven = error.is_unreachable() && !matches!(self.unreachable, Unreachable::Error);
+        if is_forgiven {
+            tracing::debug!(%error, "a call is decided without the server");
+        }
+        is_forgiven
+    }
+
     /// Sends commands on one key together and returns their replies, error replies among them. `unreachable` does not apply.
     /// `has_policy` is true if they name a policy.
     pub async fn send_together(
@@ -168,234 +152,50 @@ impl Core {
         has_policy: bool,
     ) -> Result<Vec<Result<Value, Error>>, Failed> {
         // Many takes, and closing, wait for the outcome.
-        let attempt = Attempt::new(Some(self.deadline.unwrap_or(DEFAULT_TIMEOUT)));
+        let attempt = Attempt::new(Some(self.deadline.unwrap_or(DEFAULT_TIMEOUT)), false);
         let key = commands.first().and_then(|first| first.word(1)).unwrap_or_default();
-        let asking = async {
-            let replies = self.follow_redirects(key, commands, false, &attempt).await?;
-            replies_unless(replies, is_not_serving)
-        };
-        let error = match bounded(&attempt, pin!(asking)).await {
-            Some(Ok(replies)) => {
-                let result = |reply| match reply {
-                    Value::Error(error) => {
-                        Err(self.request_error(SendError::Reply(error), has_policy, &attempt))
-                    }
-                    reply => Ok(reply),
-                };
-                return Ok(replies.into_iter().map(result).collect());
-            }
-            Some(Err(error)) => self.send_error(error, &attempt),
-            None => self.deadline_error(&attempt),
+        let error = match self.routes.ask(key, commands, &attempt).await {
+            Ok((replies, server)) => match find_error(&replies, is_not_serving) {
+                Some(error) => server.error(error, has_policy),
+                None => {
+                    let result = |reply| match reply {
+                        Value::Error(error) => Err(server.error(error, has_policy)),
+                        reply => Ok(reply),
+                    };
+                    return Ok(replies.into_iter().map(result).collect());
+                }
+            },
+            Err(error) => error,
         };
         Err(Failed { error, is_sent: attempt.is_sent.load(Relaxed) })
     }
 
-    async fn ask(&self, request: &Request, attempt: &Attempt) -> Result<Vec<Value>, SendError> {
-        let Some(key) = request.key() else {
-            return self.ask_each(&request.commands, attempt).await;
-        };
-        if let [_] = request.commands.as_slice() {
-            let is_alone = request.block.is_some();
-            let replies = self.follow_redirects(key, &request.commands, is_alone, attempt).await?;
-            return replies_unless(replies, |_| true);
-        }
-        let keys = request.commands.iter().filter_map(|command| command.word(1));
-        if !self.routes.are_in_one_slot(keys) {
-            let error = Error::cross_slot();
-            let reply = ErrorReply::new(&error.to_string());
-            return Err(SendError::Reply(reply));
-        }
-        let mut commands = vec![Command::new("MULTI")];
-        commands.extend_from_slice(&request.commands);
-        commands.push(Command::new("EXEC"));
-        let replies = self.follow_redirects(key, &commands, false, attempt).await?;
-        match replies_unless(replies, |_| true)?.pop() {
-            Some(Value::Array(replies)) => Ok(replies),
-            // Without WATCH, EXEC never replies nil.
-            _ => Ok(Vec::new()),
-        }
-    }
-
-    /// Sends commands to the server of their key, and follows redirections: of a transaction all commands are sent again,
-    /// and else those that were redirected. Returns the replies, error replies among them.
-    async fn follow_redirects(
-        &self,
-        key: &[u8],
-        commands: &[Command],
-        is_alone: bool,
-        attempt: &Attempt,
-    ) -> Result<Vec<Value>, SendError> {
-        let server = self.routes.find(key, attempt).await?;
-        let mut route = Route { server, asking: false };
-        let mut replies = self.exchange(&route, commands, is_alone, attempt).await?;
-        for _ in 0..REDIRECTS {
-            let redirected = |(at, reply): (usize, &Value)| match reply {
-                Value::Error(error) => Some((at, self.routes.redirected(error, &route.server)?)),
-                _ => None,
-            };
-            let redirected = replies.iter().enumerate().filter_map(redirected);
-            let (mut again, targets): (Vec<_>, Vec<_>) = redirected.unzip();
-            let Some(target) = targets.into_iter().last() else { break };
-            if is_transaction(commands) {
-                again = (0..commands.len()).collect();
-            }
-            route = target;
-            let sent: Vec<_> = again.iter().filter_map(|at| commands.get(*at).cloned()).collect();
-            let found = self.exchange(&route, &sent, is_alone, attempt).await?;
-            for (at, reply) in again.into_iter().zip(found) {
-                if let Some(place) = replies.get_mut(at) {
-                    *place = reply;
+    /// Sends the commands of a request, several of them as a transaction. An error reply is an error.
+    async fn ask(&self, request: &Request, attempt: &Attempt) -> Result<Vec<Value>, Error> {
+        let commands = &request.commands;
+        let is_transaction = commands.len() > 1;
+        let (mut replies, server) = match request.key() {
+            None => self.routes.ask_each(commands, attempt).await?,
+            Some(key) if !is_transaction => self.routes.ask(key, commands, attempt).await?,
+            Some(key) => {
+                let keys = commands.iter().filter_map(|command| command.word(1));
+                if !self.routes.are_in_one_slot(keys) {
+                    return Err(Error::cross_slot());
                 }
-            }
-        }
-        Ok(replies)
-    }
-
-    /// Sends a command to each node of a cluster, and returns one reply from each.
-    async fn ask_each(
-        &self,
-        commands: &[Command],
-        attempt: &Attempt,
-    ) -> Result<Vec<Value>, SendError> {
-        let mut all = Vec::new();
-        for server in self.routes.all(attempt).await? {
-            let route = Route { server, asking: false };
-            all.extend(self.exchange(&route, commands, false, attempt).await?);
-        }
-        replies_unless(all, |_| true)
-    }
-
-    /// Sends commands to one server, and returns the replies, error replies among them.
-    async fn exchange(
-        &self,
-        route: &Route,
-        commands: &[Command],
-        is_alone: bool,
-        attempt: &Attempt,
-    ) -> Result<Vec<Value>, SendError> {
-        let server = &route.server;
-        attempt.set_server(server);
-        if server.breaker.is_open() {
-            server.probe().await?;
-        }
-        let mut all = Cow::Borrowed(commands);
-        if route.asking {
-            // ASKING applies to the next command, or to a whole transaction.
-            let each = if is_transaction(commands) { commands.len() } else { 1 };
-            let asking = [Command::new("ASKING")];
-            all = commands
-                .chunks(each)
-                .flat_map(|chunk| asking.iter().chain(chunk))
-                .cloned()
-                .collect();
-        }
-        let mut replies = server.send(&all, is_alone, attempt).await?;
-        if route.asking {
-            let mut sent = all.iter().map(|command| command.word(0));
-            replies.retain(|_| sent.next() != Some(Some(b"ASKING")));
-        }
-        if find_error(&replies, |error| error.code == "READONLY").is_some() {
-            // The server became a replica. The next call looks for the master again.
-            server.retire_all();
-            self.routes.mark_stale();
-        }
-        Ok(replies)
-    }
-
-    /// Returns the error of a request that failed before its deadline. NOPOLICY means [`Error::UnknownPolicy`] only if the
-    /// request names a policy.
-    fn request_error(&self, error: SendError, has_policy: bool, attempt: &Attempt) -> Error {
-        match self.send_error(error, attempt) {
-            Error::Server(reply) if reply.code == "NOPOLICY" && has_policy => {
-                Error::UnknownPolicy(reply)
-            }
-            other => other,
-        }
-    }
-
-    /// Returns the error of a call that failed before its deadline. Updates the breaker.
-    fn send_error(&self, error: SendError, attempt: &Attempt) -> Error {
-        let now = Instant::now();
-        let server = attempt.target().map(|(server, _)| server);
-        let name = server.as_ref().map_or_else(|| "the cluster".into(), |server| server.name());
-        let is_sent = attempt.is_sent.load(Relaxed);
-        let record_reply = || {
-            if let Some(server) = &server {
-                server.breaker.record_reply(now);
+                let mut all = vec![Command::new("MULTI")];
+                all.extend_from_slice(commands);
+                all.push(Command::new("EXEC"));
+                self.routes.ask(key, &all, attempt).await?
             }
         };
-        match error {
-            SendError::Reply(reply) => {
-                record_reply();
-                if is_not_serving(&reply) {
-                    self.routes.mark_stale();
-                    return Error::lost(&name, &reply.to_string(), false);
-                }
-                // Redis has no error code for an unknown command.
-                let message = reply.message.to_ascii_lowercase();
-                if reply.code == "ERR" && message.starts_with("unknown command") {
-                    return Error::MissingModule { server: name, reply };
-                }
-                Error::Server(reply)
-            }
-            SendError::Login(reason) => {
-                record_reply();
-                Error::Login(reason)
-            }
-            SendError::Full => {
-                record_reply();
-                Error::server_is_full(&name)
-            }
-            SendError::BreakerOpen => {
-                let reason = server.map(|server| server.breaker.reason()).unwrap_or_default();
-                Error::failed_before(&name, &reason)
-            }
-            SendError::Lost(reason) | SendError::Refused(reason) => {
-                if server.as_ref().is_some_and(|server| server.is_full()) {
-                    return Error::server_is_full(&name);
-                }
-                self.count_failure(&reason, attempt, now);
-                Error::lost(&name, &reason, is_sent)
-            }
+        if let Some(error) = find_error(&replies, |_| true) {
+            return Err(server.error(error, request.has_policy));
         }
-    }
-
-    /// Returns the error of a call that got no reply before its deadline. Updates the breaker.
-    fn deadline_error(&self, attempt: &Attempt) -> Error {
-        let now = Instant::now();
-        let waited = now.saturating_duration_since(attempt.began);
-        let is_sent = attempt.is_sent.load(Relaxed);
-        let Some((server, link)) = attempt.target() else {
-            return Error::no_reply_in_time("the cluster", waited, is_sent, None);
-        };
-        let is_late = attempt.is_late.load(Relaxed);
-        if is_late && server.breaker.forgives_late(attempt.began, now) {
-            return Error::program_was_busy(&server.name(), waited);
-        }
-        if server.is_full() && !is_sent {
-            return Error::server_is_full(&server.name());
-        }
-        let early = waited.checked_div(EARLY).and_then(|early| attempt.began.checked_add(early));
-        if server.breaker.replied_at().is_some_and(|at| at > early.unwrap_or(now)) {
-            return Error::answers_others(&server.name(), waited);
-        }
-        if let Some(link) = link.filter(|link| link.replied_at() < attempt.began) {
-            server.retire(&link);
-        }
-        let cause = server.connect_error().filter(|_| !is_sent);
-        let error = Error::no_reply_in_time(&server.name(), waited, is_sent, cause);
-        if !server.breaker.is_open() {
-            self.count_failure(&error.to_string(), attempt, now);
-        }
-        error
-    }
-
-    fn count_failure(&self, reason: &str, attempt: &Attempt, now: Instant) {
-        self.routes.mark_stale();
-        if let Some((server, _)) = attempt.target() {
-            if server.breaker.record_failure(attempt.began, now, reason) {
-                // The other connections to this server are probably dead too.
-                server.retire_all();
+        match replies.pop() {
+            Some(Value::Array(replies)) if is_transaction => Ok(replies),
+            last => {
+                replies.extend(last);
+                Ok(replies)
             }
         }
     }
@@ -422,34 +222,20 @@ impl Core {
     fn decide(&self, request: &Request) -> Option<Result<Outcome, Error>> {
         let memory = self.memory.as_ref().filter(|_| request.block.is_none())?;
         let replies = memory.ask_together(&request.commands);
-        Some(match replies.as_slice() {
-            [Value::Error(reply)] if request.commands.len() == 1 => {
-                let error = SendError::Reply(reply.clone());
-                Err(self.request_error(error, request.has_policy, &Attempt::new(None)))
+        Some(match (replies.as_slice(), &self.routes) {
+            ([Value::Error(reply)], Routes::One(server)) if request.commands.len() == 1 => {
+                Err(server.error(reply.clone(), request.has_policy))
             }
             _ => Ok(Outcome::Replies(replies, None)),
         })
     }
 }
 
-fn is_transaction(commands: &[Command]) -> bool {
-    commands.first().is_some_and(|first| first.word(0) == Some(b"MULTI"))
-}
-
-fn find_error(replies: &[Value], is_sought: impl Fn(&ErrorReply) -> bool) -> Option<&ErrorReply> {
+fn find_error(replies: &[Value], is_sought: impl Fn(&ErrorReply) -> bool) -> Option<ErrorReply> {
     replies.iter().find_map(|reply| match reply {
-        Value::Error(error) if is_sought(error) => Some(error),
+        Value::Error(error) if is_sought(error) => Some(error.clone()),
         _ => None,
     })
-}
-
-/// Returns the replies, or the first error reply among them for which `is_fatal` is true.
-fn replies_unless(
-    replies: Vec<Value>,
-    is_fatal: impl Fn(&ErrorReply) -> bool,
-) -> Result<Vec<Value>, SendError> {
-    let error = find_error(&replies, is_fatal).cloned();
-    error.map_or(Ok(replies), |error| Err(SendError::Reply(error)))
 }
 
 impl fmt::Debug for Core {
@@ -481,7 +267,8 @@ impl PendingCall {
             None => core.deadline,
         };
         let within = deadline.or(request.within);
-        let call = Arc::new(Call { request, attempt: Attempt::new(within) });
+        let attempt = Attempt::new(within, request.block.is_some());
+        let call = Arc::new(Call { request, attempt });
         let work = Box::pin(Arc::clone(core).run(Arc::clone(&call)));
         PendingCall { core: Arc::clone(core), call, work: Some(work) }
     }
@@ -520,7 +307,6 @@ impl Drop for PendingCall {
                 Some(work.as_mut().await)
             };
             drop(work);
-            call.attempt.drop_link();
             match outcome {
                 Some(Ok(Outcome::Replies(replies, None))) => {
                     if let Some(undo) = call.request.undo_request(replies.first()) {

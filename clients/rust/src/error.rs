@@ -42,7 +42,7 @@ pub enum Error {
         /// The limits by name; a single limit is named after its key.
         limits: Vec<String>,
     },
-    /// The server replied to other calls, but not to this one in time, or the program was too busy to read its reply.
+    /// The server replied to other calls, but not to this one in time, or it accepts no more connections.
     /// [`Unreachable`](crate::Unreachable) does not apply, so that an overload is not let through. The answer to an HTTP
     /// request is 503.
     Busy(String),
@@ -100,15 +100,8 @@ impl Error {
         matches!(self, Error::Unreachable { .. })
     }
 
-    /// `connect_error` is the reason why there was no connection.
-    pub(crate) fn no_reply_in_time(
-        server: &str,
-        waited: Duration,
-        is_sent: bool,
-        connect_error: Option<String>,
-    ) -> Error {
-        let cause = connect_error.map(|error| format!(": {error}")).unwrap_or_default();
-        let reason = format!("{server} did not answer within {} ms{cause}", waited.as_millis());
+    pub(crate) fn no_reply_in_time(server: &str, waited: Duration, is_sent: bool) -> Error {
+        let reason = format!("{server} did not answer within {} ms", waited.as_millis());
         Error::Unreachable { reason, is_sent }
     }
 
@@ -125,11 +118,6 @@ impl Error {
             "{server} answers, but did not answer this call within {} ms",
             waited.as_millis()
         ))
-    }
-
-    pub(crate) fn program_was_busy(server: &str, waited: Duration) -> Error {
-        let ms = waited.as_millis();
-        Error::Busy(format!("this program was busy, and read no reply of {server} within {ms} ms"))
     }
 
     pub(crate) fn server_is_full(server: &str) -> Error {
@@ -186,10 +174,8 @@ invalid_arguments! {
     capacity_of_zero() => "capacity must be at least 1, not 0";
     set_by_policy(what: &str, name: &str) => "the server sets the {what} of the policy {name:?}";
     unit(unit: &str) => "unit must be printable ASCII such as \"tokens\", not {unit:?}";
-    #[cfg(feature = "redis")]
     address(error: &dyn fmt::Display) => "the server's address is not valid: {error}";
-    #[cfg(feature = "redis")]
-    no_servers(what: &str) => "there must be at least one {what}";
+    no_nodes() => "there must be at least one node";
     deadline() => "deadline must be above 0";
     no_clauses() => "there must be at least one limit";
     same_name(name: &str) => "two limits must not have the same name, which is {name:?}";

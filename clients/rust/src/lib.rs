@@ -13,14 +13,15 @@
 #[macro_use]
 mod example;
 
-mod attempt;
 mod breaker;
 mod builders;
 mod calls;
 mod clause;
+mod cluster;
 mod core;
 mod error;
 pub mod http;
+mod library;
 mod limit;
 mod limiter;
 mod local;
@@ -32,7 +33,6 @@ mod process;
 mod reply;
 mod reservation;
 mod server;
-mod servers;
 #[cfg(test)]
 mod testing;
 #[cfg(feature = "tower")]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::builders::{Acquire, All, Call, Look};
 use crate::calls::{self, Request, Verb};
 use crate::clause::Clause;
-use crate::core::{Core, Hook, Outcome};
+use crate::core::{Core, Outcome};
 use crate::limit::{Limit, Reserve, Take};
 use crate::options::check_length;
 use crate::reply::{
@@ -57,7 +57,6 @@ pub struct Builder {
     servers: Servers,
     unreachable: Unreachable,
     deadline: Option<Duration>,
-    on_unsettled: Option<Hook>,
 }
 
 impl fmt::Debug for Builder {
@@ -94,25 +93,6 @@ impl Builder {
         self
     }
 
-    /// Sets a function that is called with the error if a reservation that was dropped could not be settled.
-    #[doc = example!(bare)]
-    /// # let servers = Servers::open("redis://127.0.0.1:1/")?;
-    /// # let here = Unreachable::Limiter(MemoryLimiter::new().into());
-    /// let (sender, mut errors) = tokio::sync::mpsc::unbounded_channel();
-    /// let report = move |error: &Error| drop(sender.send(error.clone()));
-    /// let limiter = Limiter::builder(servers).unreachable(here).on_unsettled(report).build()?;
-    /// let (window, lease) = (Window::per("100/min")?, Duration::from_millis(1));
-    /// let mut reservation = limiter.acquire("tokens", &window).lease(lease).renewed(false).await?;
-    /// reservation.set(17)?;
-    /// # tokio::time::sleep(5 * lease).await;
-    /// drop(reservation); // too late: its lease has ended
-    /// assert!(matches!(errors.recv().await, Some(Error::Lapsed { .. })));
-    #[doc = example!(end)]
-    pub fn on_unsettled(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Builder {
-        self.on_unsettled = Some(Arc::new(hook));
-        self
-    }
-
     /// Builds the limiter. No connection is opened yet.
     ///
     /// # Errors
@@ -127,7 +107,7 @@ impl Builder {
         if self.deadline == Some(Duration::ZERO) {
             return Err(Error::deadline());
         }
-        let core = Core::new(self.servers, self.unreachable, self.deadline, self.on_unsettled);
+        let core = Core::new(self.servers, self.unreachable, self.deadline);
         Ok(Limiter::with_core(core))
     }
 }
@@ -135,7 +115,7 @@ impl Builder {
 impl Limiter {
     /// Creates a limiter with a deadline of 500 ms. While no server answers, calls end with an error.
     pub fn new(servers: impl Into<Servers>) -> Limiter {
-        Limiter::with_core(Core::new(servers.into(), Unreachable::Error, Some(DEADLINE), None))
+        Limiter::with_core(Core::new(servers.into(), Unreachable::Error, Some(DEADLINE)))
     }
 
     /// Creates a limiter of one server, by a URL such as `redis://127.0.0.1/`, see [`Servers::open`].
@@ -147,8 +127,6 @@ impl Limiter {
     /// let limiter = Limiter::open("redis://127.0.0.1/")?;
     /// assert!(Limiter::open("127.0.0.1").is_err(), "it is not a URL");
     #[doc = example!(end)]
-    #[cfg(feature = "redis")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
     pub fn open(server: impl redis::IntoConnectionInfo) -> Result<Limiter, Error> {
         Ok(Limiter::new(Servers::open(server)?))
     }
@@ -159,7 +137,6 @@ impl Limiter {
             servers: servers.into(),
             unreachable: Unreachable::Error,
             deadline: Some(DEADLINE),
-            on_unsettled: None,
         }
     }
 

@@ -220,14 +220,9 @@ impl Shared {
         }
     }
 
-    /// Returns whether `unreachable` replaces this error.
-    fn is_forgiven(&self, error: &Error) -> bool {
-        error.is_unreachable() && !matches!(self.core.unreachable, Unreachable::Error)
-    }
-
     /// Returns the result of a take for which the server could not be reached, as `unreachable` says.
     async fn answer_instead(&self, error: Error, quantity: u64) -> Result<Reply, Error> {
-        if !self.is_forgiven(&error) {
+        if !self.core.is_forgiven(&error) {
             return Err(error);
         }
         let quantity = i64::try_from(quantity).unwrap_or(i64::MAX);
@@ -590,7 +585,7 @@ impl Local {
         self.wait_until(process, |state| state.leases.is_settled()).await?;
         let unsettled = process.lock().leases.unsettled();
         let error = unsettled.map(|failure| self.shared.error(&failure));
-        error.filter(|error| !self.shared.is_forgiven(error)).map_or(Ok(()), Err)
+        error.filter(|error| !self.shared.core.is_forgiven(error)).map_or(Ok(()), Err)
     }
 }
 
@@ -606,7 +601,7 @@ impl Drop for Local {
     }
 }
 
-#[cfg(all(test, unix, feature = "redis"))]
+#[cfg(all(test, unix))]
 mod proof;
 #[cfg(test)]
 mod tests;

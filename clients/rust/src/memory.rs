@@ -9,9 +9,7 @@ use commands::share::Share;
 use tokio::sync::Notify;
 
 use crate::core::{Clock, Core, InMemory};
-use crate::transport::{
-    Address, BoxFuture, Command, Connection, ErrorReply, Failure, Servers, Transport, Value,
-};
+use crate::transport::{BoxFuture, Command, Connection, ErrorReply, Servers, Value};
 use crate::{Error, Limiter, Unreachable};
 
 /// The pause between two readings of a test's clock while a call waits.
@@ -176,8 +174,8 @@ impl MemoryLimiterBuilder {
         }
         let state = Mutex::new(State { server, waiting: 0 });
         let memory = Arc::new(Memory { state, clock, changed: Notify::new() });
-        let servers = Servers::single(MemoryTransport(Arc::clone(&memory)));
-        let mut core = Core::new(servers, Unreachable::Error, None, None);
+        let servers = Servers::by(InProcess(Arc::clone(&memory)));
+        let mut core = Core::new(servers, Unreachable::Error, None);
         core.memory = Some(memory);
         MemoryLimiter(Limiter::with_core(core))
     }
@@ -285,28 +283,10 @@ impl Memory {
 }
 
 /// Stands in for a connection, for calls that wait and for leases. Other calls are decided without it.
-struct MemoryTransport(Arc<Memory>);
+struct InProcess(Arc<Memory>);
 
-impl Transport for MemoryTransport {
-    fn connect(
-        &self,
-        _: Option<Address>,
-    ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-        let connection: Arc<dyn Connection> = Arc::new(MemoryTransport(Arc::clone(&self.0)));
-        Box::pin(std::future::ready(Ok(connection)))
-    }
-
-    fn name(&self) -> String {
-        "this process".into()
-    }
-
-    fn host(&self) -> String {
-        String::new()
-    }
-}
-
-impl Connection for MemoryTransport {
-    fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
+impl Connection for InProcess {
+    fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, String>> {
         Box::pin(async move {
             Ok(match commands {
                 [command] => vec![self.0.ask(command).await],

@@ -12,7 +12,7 @@ use tokio::time::{interval_at, MissedTickBehavior};
 
 use crate::calls::{Groups, Request, Reserved, Settle};
 use crate::clause::Clause;
-use crate::core::{Hook, Outcome};
+use crate::core::Outcome;
 use crate::error::listed;
 use crate::options::check_length;
 use crate::reply::Id;
@@ -82,8 +82,7 @@ fn check_cost(limits: &Groups, cost: Cost) -> Result<Vec<(String, u64)>, Error> 
 /// End it with [`Reservation::apply`], which counts it, or with [`Reservation::release`], which gives it back. If no server
 /// answers, either can be called again while the lease lasts, and a drop tries the same once more in the background. If the
 /// reservation is dropped before either was called, for example because an error returns early, it is settled in the
-/// background: what was [set](Reservation::set) is applied, or else everything is given back.
-/// [`Builder::on_unsettled`](crate::Builder::on_unsettled) is called if that fails.
+/// background: what was [set](Reservation::set) is applied, or else everything is given back. An event of the crate tracing reports it if that fails.
 ///
 /// Its leases are renewed until then.
 #[doc = example!(limiter)]
@@ -114,8 +113,6 @@ pub struct Reservation {
 /// The reservations, and the limiter that settles them.
 struct HeldLimits {
     limiter: Limiter,
-    /// The function that is called with the errors of settling in the background.
-    hook: Option<Hook>,
     reserved: Vec<Reserved>,
 }
 
@@ -143,12 +140,17 @@ impl HeldLimits {
 
     /// Reports an error of settling that no caller waits for.
     fn report_unread(&self, how: &Settle, settled: Result<(), Error>) {
-        match (settled, how, &self.hook) {
+        match (settled, how) {
             // What had lapsed was given back already.
-            (Err(Error::Lapsed { .. }), Settle::Release, _) => {}
-            (Err(error), _, Some(hook)) => hook(&error),
-            _ => {}
+            (Err(Error::Lapsed { .. }), Settle::Release) | (Ok(()), _) => {}
+            (Err(error), _) => {
+                tracing::warn!(limits = self.names(), %error, "a reservation was not settled");
+            }
         }
+    }
+
+    fn names(&self) -> String {
+        listed(self.reserved.iter().map(|each| each.clause.shown_name()))
     }
 }
 
@@ -183,11 +185,7 @@ impl Reservation {
             limits,
             reply,
             costs: HashMap::new(),
-            held: Arc::new(HeldLimits {
-                hook: limiter.core().on_unsettled.clone(),
-                limiter: by.unwrap_or(limiter),
-                reserved,
-            }),
+            held: Arc::new(HeldLimits { limiter: by.unwrap_or(limiter), reserved }),
             lease,
             renewal: None,
             is_renewed,

@@ -1,73 +1,41 @@
-//! One server, its connections and its breaker.
+//! One server: the connection that its calls share, and its breaker.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::future::{poll_fn, Future};
+use std::pin::{pin, Pin};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::{watch, Semaphore};
-use tokio::time::{sleep, timeout_at, Instant};
+use tokio::sync::Semaphore;
+use tokio::task::yield_now;
+use tokio::time::{timeout_at, Instant};
 
-use crate::attempt::Attempt;
 use crate::breaker::{Breaker, PROBE};
-use crate::transport::{
-    Address, Command, Connection, ErrorReply, Failure, FailureKind, Transport, Value,
-};
+use crate::library::{Failure, Link, Source};
+use crate::transport::{Command, ErrorReply, Value};
+use crate::Error;
 
 /// The maximum number of calls in flight on a connection. Further calls wait, and are not sent if they are given up.
 const MAX_IN_FLIGHT: usize = 256;
-/// The maximum number of idle connections that are kept for calls with BLOCK.
-const MAX_SPARE: usize = 16;
-/// The pauses between attempts to connect to a server that hangs up. Each pause is twice as long as the one before.
-const MIN_PAUSE: Duration = Duration::from_millis(10);
-const MAX_PAUSE: Duration = Duration::from_millis(100);
-/// If a server hangs up, it is assumed to be full if it reported that within this time.
-const FULL: Duration = Duration::from_secs(1);
-/// The time limit for connecting, for renewals, and for the commands of a local limit, if the limiter has no deadline.
+/// A connection that was idle for this long may have been closed without this program having noticed.
+const IDLE: Duration = Duration::from_micros(100);
+/// A reply to another call in the first 1/EARLY of a call's time does not show that the server still replies at its end.
+const EARLY: u32 = 5;
+/// The number of yields to the runtime after which that is noticed: one polls the system, and in the next the task that reads
+/// the connection ends.
+const TURNS: usize = 3;
+/// The longest that a call goes on after its deadline, because the timer fired late.
+const MAX_MORE: Duration = Duration::from_millis(20);
+/// The time limit for connecting, if the deadline is not longer, and for the commands of a local limit and renewals, if the
+/// limiter has no deadline.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest time limit for connecting, whatever the deadline.
 const DAY: Duration = Duration::from_secs(86_400);
-/// The pause before asking the sentinels again after none replied.
-const SENTINEL_PAUSE: Duration = Duration::from_millis(500);
 
-/// The reason why sending failed, or an error reply.
-#[derive(Clone, Debug)]
-pub(crate) enum SendError {
-    /// An error reply.
-    Reply(ErrorReply),
-    /// The server rejected the login.
-    Login(String),
-    /// The server has reached its maximum number of clients.
-    Full,
-    /// There is no connection, or it was lost.
-    Lost(String),
-    /// No server listens.
-    Refused(String),
-    /// Nothing was sent, because earlier calls failed.
-    BreakerOpen,
-}
-
-impl SendError {
-    /// Returns whether connecting again may succeed.
-    fn is_transient(&self) -> bool {
-        matches!(self, SendError::Full | SendError::Lost(_))
-    }
-}
-
-impl From<Failure> for SendError {
-    fn from(failure: Failure) -> SendError {
-        let reason = failure.message;
-        match failure.kind {
-            FailureKind::Refused => SendError::Refused(reason),
-            FailureKind::Login if is_full(&reason) => SendError::Full,
-            FailureKind::Login => SendError::Login(reason),
-            FailureKind::NotSent | FailureKind::Lost => SendError::Lost(reason),
-        }
-    }
-}
-
-/// Returns whether a message says that the server has reached its maximum number of clients. There is no error code for it.
-fn is_full(text: &str) -> bool {
-    text.contains("max number of clients reached")
+/// Returns the time after a duration, or after a day if that is too long for a timer.
+pub(crate) fn after(duration: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(duration.min(DAY)).unwrap_or(now)
 }
 
 /// Returns whether an error reply means that the server cannot handle the call now: it is loading its data, the replica or
@@ -76,436 +44,291 @@ pub(crate) fn is_not_serving(reply: &ErrorReply) -> bool {
     matches!(reply.code.as_str(), "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN")
 }
 
-/// An open connection.
-pub(crate) struct Link {
-    connection: Arc<dyn Connection>,
-    opened: Instant,
-    /// The time of the last reply, in microseconds since the connection was opened.
-    replied: AtomicU64,
-    /// True if no more calls are sent on it.
-    is_retired: AtomicBool,
+/// The time of a call, and how far it got.
+pub(crate) struct Attempt {
+    pub began: Instant,
+    pub until: Option<Instant>,
+    /// True if the call has BLOCK. Then it has a connection of its own, which is closed if the call is given up.
+    pub waits: bool,
+    /// True if something was sent, so the server may have executed it.
+    pub is_sent: AtomicBool,
 }
 
-impl Link {
-    fn new(connection: Arc<dyn Connection>) -> Link {
-        Link {
-            connection,
-            opened: Instant::now(),
-            replied: AtomicU64::new(0),
-            is_retired: AtomicBool::new(false),
-        }
+impl Attempt {
+    pub fn new(within: Option<Duration>, waits: bool) -> Attempt {
+        let began = Instant::now();
+        let until = within.and_then(|within| began.checked_add(within));
+        Attempt { began, until, waits, is_sent: AtomicBool::new(false) }
     }
 
-    /// Returns the time of the last reply.
-    pub fn replied_at(&self) -> Instant {
-        let since = Duration::from_micros(self.replied.load(Relaxed));
-        self.opened.checked_add(since).unwrap_or(self.opened)
-    }
-
-    /// Sends commands.
-    async fn send(&self, commands: &[Command], sent: &AtomicBool) -> Result<Vec<Value>, Failure> {
-        sent.store(true, Relaxed);
-        let replies = self.connection.send(commands).await;
-        match &replies {
-            Ok(_) => {
-                let since = u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX);
-                self.replied.store(since, Relaxed);
-            }
-            Err(Failure { kind: FailureKind::NotSent, .. }) => sent.store(false, Relaxed),
-            Err(_) => {}
-        }
-        replies
+    fn is_sent(&self) -> bool {
+        self.is_sent.load(Relaxed)
     }
 }
 
-/// The result of an attempt to open the shared connection; `None` while it runs.
-type Opening = watch::Receiver<Option<Result<Arc<Link>, SendError>>>;
-
-/// The sentinels of a service.
-pub(crate) struct Sentinels {
-    pub service: String,
-    /// The sentinel that replied last comes first.
-    pub all: Vec<Arc<dyn Transport>>,
-}
-
-/// One server, or the master that the sentinels name.
+/// One server, or the master that Sentinel names.
 pub(crate) struct Server {
-    name: String,
-    transport: Arc<dyn Transport>,
-    /// The address of a node of a cluster; `None` if the transport knows it.
-    address: Option<Address>,
-    sentinels: Option<Mutex<Sentinels>>,
+    source: Source,
+    deadline: Option<Duration>,
     pub breaker: Breaker,
     permits: Semaphore,
-    state: Mutex<State>,
-    deadline: Option<Duration>,
-    /// The time limit for connecting.
-    connect_timeout: Duration,
-}
-
-#[derive(Default)]
-struct State {
-    link: Option<Arc<Link>>,
-    spare: Vec<Arc<Link>>,
-    opening: Option<Opening>,
-    full_at: Option<Instant>,
-    /// The reason why the last attempt to connect failed.
-    connect_error: Option<String>,
-    /// The address of the master, from a sentinel.
-    master: Option<Address>,
-    /// No sentinel is asked before this time, because none replied.
-    silent_until: Option<Instant>,
+    shared: Mutex<Option<Link>>,
+    /// Held while the shared connection is opened. Keeps the last failure to open it.
+    opening: tokio::sync::Mutex<Option<(Instant, Failure)>>,
 }
 
 impl Server {
-    pub fn new(
-        transport: Arc<dyn Transport>,
-        address: Option<Address>,
-        sentinels: Option<Sentinels>,
-        deadline: Option<Duration>,
-    ) -> Server {
-        let name = match (&address, &sentinels) {
-            (Some(address), _) => address.to_string(),
-            (None, Some(sentinels)) => format!("the master of {}", sentinels.service),
-            (None, None) => transport.name(),
-        };
+    pub fn new(source: Source, deadline: Option<Duration>) -> Server {
         Server {
-            name,
-            transport,
-            address,
-            sentinels: sentinels.map(Mutex::new),
-            breaker: Breaker::new(),
-            permits: Semaphore::new(MAX_IN_FLIGHT),
-            state: Mutex::default(),
+            source,
             deadline,
-            connect_timeout: connect_timeout(deadline),
+            breaker: Breaker::default(),
+            permits: Semaphore::new(MAX_IN_FLIGHT),
+            shared: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the name of the server in error messages.
     pub fn name(&self) -> String {
-        match &self.state().master {
-            Some(master) => format!("{} at {master}", self.name),
-            None => self.name.clone(),
-        }
+        self.source.to_string()
     }
 
     /// Returns the host to use for a cluster node that does not know its own host.
-    pub fn host(&self) -> String {
-        match &self.address {
-            Some(address) => address.host.clone(),
-            None => self.transport.host(),
-        }
+    pub fn host(&self) -> &str {
+        self.source.host().unwrap_or_default()
     }
 
-    pub fn has_sentinels(&self) -> bool {
-        self.sentinels.is_some()
-    }
-
-    /// Returns whether the server recently reported that it has reached its maximum number of clients.
-    pub fn is_full(&self) -> bool {
-        self.state().full_at.is_some_and(|at| at.elapsed() < FULL)
-    }
-
-    /// Returns the reason why there is no connection.
-    pub fn connect_error(&self) -> Option<String> {
-        self.state().connect_error.clone()
-    }
-
-    /// Sends commands on the shared connection, and waits if too many calls are in flight. With `is_alone`, because one of
-    /// them has BLOCK, sends them on a connection of their own, which is closed if the call is given up.
-    pub async fn send(
+    /// Sends commands, and returns the replies, error replies among them. An error is the one that the call ends with, unless
+    /// `unreachable` decides.
+    pub async fn ask(
         self: &Arc<Self>,
         commands: &[Command],
-        is_alone: bool,
         attempt: &Attempt,
-    ) -> Result<Vec<Value>, SendError> {
-        let _permit = if is_alone { None } else { self.permits.acquire().await.ok() };
-        loop {
-            let link = match is_alone {
-                true => self.own_link().await?,
-                false => self.shared_link().await?,
-            };
-            attempt.set_link(self, &link);
-            match link.send(commands, &attempt.is_sent).await {
-                Ok(replies) => {
-                    self.breaker.record_reply(Instant::now());
-                    if is_alone && !link.is_retired.load(Relaxed) {
-                        let mut state = self.state();
-                        state.spare.push(link);
-                        state.spare.truncate(MAX_SPARE);
-                    }
-                    return Ok(replies);
+    ) -> Result<Vec<Value>, Error> {
+        match bounded(attempt.until, pin!(self.exchange(commands, attempt))).await {
+            Some(Ok(replies)) => {
+                self.record_reply();
+                let is_demoted = |reply: &Value| matches!(reply, Value::Error(error) if error.code == "READONLY");
+                if replies.iter().any(is_demoted) {
+                    // The next call looks for the master again.
+                    self.disconnect();
                 }
-                Err(failure) => {
-                    self.retire(&link);
-                    // If nothing was sent, the server had closed the idle connection.
-                    if failure.kind != FailureKind::NotSent {
-                        return Err(failure.into());
-                    }
-                }
+                Ok(replies)
+            }
+            Some(Err(Unanswered::BreakerIsOpen)) => {
+                Err(Error::failed_before(&self.name(), &self.breaker.reason()))
+            }
+            Some(Err(Unanswered::Failed(failure))) => Err(self.failed(failure, attempt)),
+            None => Err(self.timed_out(attempt)),
+        }
+    }
+
+    async fn exchange(
+        self: &Arc<Self>,
+        commands: &[Command],
+        attempt: &Attempt,
+    ) -> Result<Vec<Value>, Unanswered> {
+        if self.breaker.is_open() {
+            self.probe().await?;
+        }
+        let _permit = if attempt.waits { None } else { self.permits.acquire().await.ok() };
+        let link = match attempt.waits {
+            true => self.source.connect(self.deadline.unwrap_or(DEFAULT_TIMEOUT)).await?,
+            false => self.connection(attempt.began).await?,
+        };
+        attempt.is_sent.store(true, Relaxed);
+        link.send(commands).await.map_err(|reason| Failure::Lost(reason).into())
+    }
+
+    /// Returns the connection that calls share. If there is none, it is opened once for all calls that need it, in a task,
+    /// because that may take longer than a call's deadline.
+    async fn connection(self: &Arc<Self>, began: Instant) -> Result<Link, Failure> {
+        let replied_at = self.breaker.replied_at();
+        if replied_at.is_some_and(|at| began.saturating_duration_since(at) > IDLE) {
+            for _ in 0..TURNS {
+                yield_now().await;
             }
         }
-    }
-
-    /// Sends one command on a new connection, and returns the reply.
-    pub async fn ask_once(&self, command: Command) -> Result<Value, SendError> {
-        let connection = self.transport.connect(self.address.clone()).await?;
-        let replies = connection.send(&[command]).await?;
-        replies.into_iter().next().ok_or_else(no_reply)
-    }
-
-    /// Stops sending calls on a connection. Calls in flight may finish.
-    pub fn retire(&self, link: &Arc<Link>) {
-        link.is_retired.store(true, Relaxed);
-        let mut state = self.state();
-        if state.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
-            state.link = None;
-        }
-    }
-
-    /// Stops sending calls on all connections, because the server did not reply or became a replica.
-    pub fn retire_all(&self) {
-        let mut state = self.state();
-        for link in state.link.take().into_iter().chain(state.spare.drain(..)) {
-            link.is_retired.store(true, Relaxed);
-        }
-        state.master = None;
-    }
-
-    /// Returns an idle connection, or opens one.
-    async fn own_link(&self) -> Result<Arc<Link>, SendError> {
-        let spare = self.state().spare.pop();
-        match spare {
-            Some(link) => Ok(link),
-            // A call without a deadline (BLOCK 0) still has a time limit for connecting.
-            None => self.open_until(after(self.deadline.unwrap_or(self.connect_timeout))).await,
-        }
-    }
-
-    /// Returns the shared connection. Opens it once for all calls that need it: a task connects, because that may take
-    /// longer than a call's deadline.
-    async fn shared_link(self: &Arc<Self>) -> Result<Arc<Link>, SendError> {
-        let open = self.state().link.clone();
-        if let Some(link) = open {
+        if let Some(link) = self.open_link() {
             return Ok(link);
         }
-        loop {
-            let mut opening = self.opening();
-            let outcome = opening.wait_for(Option::is_some).await;
-            let outcome = outcome.map(|outcome| outcome.clone());
-            match outcome {
-                // Try again: the next attempt may succeed, and the deadline ends the call.
-                Ok(Some(Err(error))) if error.is_transient() && self.deadline.is_some() => {}
-                Ok(Some(result)) => return result,
-                // The runtime of the task was shut down. Start another task.
-                _ => self.state().opening = None,
-            }
-        }
-    }
-
-    fn opening(self: &Arc<Self>) -> Opening {
-        let mut state = self.state();
-        if let Some(link) = &state.link {
-            return watch::channel(Some(Ok(Arc::clone(link)))).1;
-        }
-        if let Some(opening) = &state.opening {
-            return opening.clone();
-        }
-        let (report, opening) = watch::channel(None);
-        state.opening = Some(opening.clone());
-        drop(state);
         let server = Arc::clone(self);
-        tokio::spawn(async move {
-            let result = server.open_until(after(server.connect_timeout)).await;
-            let mut state = server.state();
-            state.opening = None;
-            if let Ok(link) = &result {
-                state.link = Some(Arc::clone(link));
+        let opening = tokio::spawn(async move {
+            let mut last_failure = server.opening.lock().await;
+            if let Some(link) = server.open_link() {
+                return Ok(link);
             }
-            drop(state);
-            report.send_replace(Some(result));
+            // Another call has tried while this one waited.
+            if let Some((_, failure)) = last_failure.as_ref().filter(|(at, _)| *at >= began) {
+                return Err(failure.clone());
+            }
+            let longest = server.deadline.unwrap_or_default().max(DEFAULT_TIMEOUT);
+            let opened = server.source.connect(longest).await;
+            match &opened {
+                Ok(link) => *server.shared() = Some(link.clone()),
+                Err(failure) => *last_failure = Some((Instant::now(), failure.clone())),
+            }
+            opened
         });
-        opening
+        let ended = || Failure::NotConnected("the runtime was shut down".into());
+        opening.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Opens a connection. If the server accepts it and hangs up immediately, tries again until the time limit.
-    async fn open_until(&self, until: Instant) -> Result<Arc<Link>, SendError> {
-        let mut pause = MIN_PAUSE;
-        loop {
-            let result = match timeout_at(until, self.open()).await {
-                Ok(result) => result,
-                Err(_) => return Err(not_connected()),
-            };
-            match result {
-                Err(error) if error.is_transient() && after(pause) < until => {
-                    sleep(pause).await;
-                    pause = MAX_PAUSE.min(pause.saturating_mul(2));
-                }
-                other => return other.map(Arc::new),
-            }
-        }
+    fn shared(&self) -> MutexGuard<'_, Option<Link>> {
+        // Nothing panics while it is held.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connects, and checks that the server can handle calls.
-    async fn open(&self) -> Result<Link, SendError> {
-        let address = match self.sentinels {
-            Some(_) => Some(self.locate().await?),
-            None => self.address.clone(),
-        };
-        let result = self.open_at(address).await;
-        self.state().connect_error = match &result {
-            Err(SendError::Lost(reason)) => Some(reason.clone()),
-            _ => None,
-        };
-        if let Err(SendError::Full) = result {
-            self.state().full_at = Some(Instant::now());
-            self.breaker.record_reply(Instant::now());
-        }
-        result
+    fn open_link(&self) -> Option<Link> {
+        self.shared().clone().filter(Link::is_open)
     }
 
-    async fn open_at(&self, address: Option<Address>) -> Result<Link, SendError> {
-        let connection = self.transport.connect(address).await?;
-        let replies = connection.send(&[Command::new("PING")]).await?;
-        match replies.into_iter().next() {
-            Some(Value::Error(error)) if is_full(&error.message) => Err(SendError::Full),
-            Some(Value::Error(error)) if error.code == "NOAUTH" => {
-                Err(SendError::Login(error.to_string()))
-            }
-            Some(Value::Error(error)) if is_not_serving(&error) => Err(SendError::Reply(error)),
-            // A user who may not send PING may be allowed to send other commands.
-            Some(_) => Ok(Link::new(connection)),
-            None => Err(no_reply()),
-        }
+    /// Makes the next call connect again. Calls in flight may finish.
+    fn disconnect(&self) {
+        *self.shared() = None;
     }
 
-    /// Asks the sentinels for the address of the master, which may have changed since the last connection. If none replies,
-    /// returns the last known address.
-    async fn locate(&self) -> Result<Address, SendError> {
-        let Some(sentinels) = &self.sentinels else { return Err(not_connected()) };
-        let (service, all) = {
-            let sentinels = sentinels.lock().unwrap_or_else(PoisonError::into_inner);
-            (sentinels.service.clone(), sentinels.all.clone())
-        };
-        let last_master = {
-            let state = self.state();
-            let is_silent = state.silent_until.is_some_and(|until| Instant::now() < until);
-            match &state.master {
-                Some(master) if is_silent => return Ok(master.clone()),
-                master => master.clone(),
-            }
-        };
-        let mut command = Command::new("SENTINEL");
-        command.arg(b"GET-MASTER-ADDR-BY-NAME").arg(service.as_bytes());
-        // Leave time for the other sentinels, and for connecting to the master.
-        let each = self.connect_timeout.checked_div(4).unwrap_or_default();
-        let mut reason = format!("no sentinel knows the master of {service}");
-        for (at, sentinel) in all.iter().enumerate() {
-            let ask = async {
-                let connection = sentinel.connect(None).await?;
-                connection.send(std::slice::from_ref(&command)).await
-            };
-            match timeout_at(after(each), ask).await {
-                Ok(Ok(replies)) => {
-                    if let Some(address) = replies.first().and_then(parse_address) {
-                        let mut sentinels =
-                            sentinels.lock().unwrap_or_else(PoisonError::into_inner);
-                        if at < sentinels.all.len() {
-                            sentinels.all.swap(0, at);
-                        }
-                        self.state().master = Some(address.clone());
-                        return Ok(address);
-                    }
-                }
-                Ok(Err(failure)) => reason = format!("{}: {}", sentinel.name(), failure.message),
-                Err(_) => reason = format!("{} does not answer", sentinel.name()),
-            }
-        }
-        let Some(master) = last_master else { return Err(SendError::Lost(reason)) };
-        // If that server is no longer the master, it replies READONLY.
-        self.state().silent_until = Some(after(SENTINEL_PAUSE));
-        Ok(master)
-    }
-
-    /// Checks whether the server is back, while the breaker is open. One call at a time does this. Returns `Ok` if it is.
+    /// Checks whether the server is back: connects again, and sends PING. One call at a time does this. Returns `Ok` if the
+    /// server answers.
     ///
-    /// The call that starts the probe still ends at its deadline. The probe continues, because connecting may take longer
-    /// than that, and later calls use its connection.
-    pub async fn probe(self: &Arc<Self>) -> Result<(), SendError> {
+    /// The call that starts the probe still ends at its deadline. The probe goes on, because connecting may take longer than
+    /// that.
+    async fn probe(self: &Arc<Self>) -> Result<(), Unanswered> {
         if !self.breaker.may_probe(Instant::now()) {
-            return Err(SendError::BreakerOpen);
+            return Err(Unanswered::BreakerIsOpen);
         }
-        let server = Arc::clone(self);
+        let probe = Probe(Arc::clone(self));
         let probing = tokio::spawn(async move {
-            let began = Instant::now();
-            let guard = ProbeGuard(&server.breaker);
-            let opened = timeout_at(after(PROBE), server.open()).await;
-            match opened.unwrap_or_else(|_| Err(not_connected())) {
+            let (server, began) = (&probe.0, Instant::now());
+            let pinging = async {
+                let link = server.source.connect(PROBE).await?;
+                link.clone().send(&[Command::new("PING")]).await.map_err(Failure::Lost)?;
+                Ok(link)
+            };
+            let in_time = timeout_at(after(PROBE), pinging).await;
+            match in_time.unwrap_or_else(|_| Err(Failure::Lost("no reply to PING".into()))) {
                 Ok(link) => {
-                    server.state().link = Some(Arc::new(link));
-                    server.breaker.record_reply(Instant::now());
+                    *server.shared() = Some(link);
+                    server.record_reply();
                 }
-                Err(SendError::Reply(_) | SendError::Login(_) | SendError::Full) => {
-                    server.breaker.record_reply(Instant::now());
+                Err(Failure::Login(_) | Failure::Full) => server.record_reply(),
+                Err(Failure::NotConnected(reason) | Failure::Lost(reason)) => {
+                    server.record_failure(began, &reason);
                 }
-                Err(SendError::Lost(reason) | SendError::Refused(reason)) => {
-                    server.breaker.record_failure(began, Instant::now(), &reason);
-                }
-                Err(SendError::BreakerOpen) => {}
             }
-            drop(guard);
         });
-        // The task does not panic. It fails only if its runtime was shut down.
         let _ = probing.await;
-        if self.breaker.is_open() {
-            return Err(SendError::Lost(self.breaker.reason()));
+        match self.breaker.is_open() {
+            true => Err(Unanswered::BreakerIsOpen),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    fn record_reply(&self) {
+        if self.breaker.record_reply(Instant::now()) {
+            tracing::info!(server = %self.source, "the server answers again: the breaker is closed");
+        }
+    }
+
+    fn record_failure(&self, began: Instant, reason: &str) {
+        if self.breaker.record_failure(began, Instant::now(), reason) {
+            tracing::warn!(server = %self.source, reason, "the server does not answer: the breaker is open");
+            self.disconnect();
+        }
+    }
+
+    /// Returns the error of a call that failed before its deadline.
+    fn failed(&self, failure: Failure, attempt: &Attempt) -> Error {
+        match failure {
+            Failure::Login(reason) => {
+                self.record_reply();
+                Error::Login(reason)
+            }
+            Failure::Full => {
+                self.record_reply();
+                Error::server_is_full(&self.name())
+            }
+            Failure::NotConnected(reason) | Failure::Lost(reason) => {
+                self.record_failure(attempt.began, &reason);
+                Error::lost(&self.name(), &reason, attempt.is_sent())
+            }
+        }
+    }
+
+    /// Returns the error of a call that got no reply by its deadline.
+    fn timed_out(&self, attempt: &Attempt) -> Error {
+        let waited = attempt.began.elapsed();
+        let early = waited.checked_div(EARLY).and_then(|early| attempt.began.checked_add(early));
+        let replied_at = self.breaker.replied_at();
+        if replied_at.zip(early).is_some_and(|(at, early)| at > early) {
+            return Error::answers_others(&self.name(), waited);
+        }
+        if replied_at.is_none_or(|at| at < attempt.began) {
+            self.disconnect();
+        }
+        let error = Error::no_reply_in_time(&self.name(), waited, attempt.is_sent());
+        self.record_failure(attempt.began, &error.to_string());
+        error
+    }
+
+    /// Returns the error that an error reply means. NOPOLICY means [`Error::UnknownPolicy`] only if the call names a policy.
+    pub fn error(&self, reply: ErrorReply, has_policy: bool) -> Error {
+        match reply.code.as_str() {
+            _ if is_not_serving(&reply) => Error::lost(&self.name(), &reply.to_string(), false),
+            "NOPOLICY" if has_policy => Error::UnknownPolicy(reply),
+            // Redis has no error code for an unknown command.
+            "ERR" if reply.message.to_ascii_lowercase().starts_with("unknown command") => {
+                Error::MissingModule { server: self.name(), reply }
+            }
+            _ => Error::Server(reply),
+        }
     }
 }
 
-/// Returns the time limit for connecting, and for finding out where to connect, of a limiter with this deadline.
-pub(crate) fn connect_timeout(deadline: Option<Duration>) -> Duration {
-    deadline.unwrap_or(DEFAULT_TIMEOUT).clamp(PROBE, DAY)
+/// The reason why an exchange ended before the call's deadline.
+enum Unanswered {
+    Failed(Failure),
+    /// Nothing was sent, because earlier calls failed.
+    BreakerIsOpen,
 }
 
-/// Ends a probe when it is dropped, even if the runtime shuts down first.
-pub(crate) struct ProbeGuard<'a>(pub &'a Breaker);
+impl From<Failure> for Unanswered {
+    fn from(failure: Failure) -> Unanswered {
+        Unanswered::Failed(failure)
+    }
+}
 
-impl Drop for ProbeGuard<'_> {
+/// Ends the probe when it is dropped, even if its runtime is shut down.
+struct Probe(Arc<Server>);
+
+impl Drop for Probe {
     fn drop(&mut self) {
-        self.0.end_probe(Instant::now());
+        self.0.breaker.end_probe(Instant::now());
     }
 }
 
-/// Returns the time `length` from now, or a day from now if that is earlier.
-pub(crate) fn after(length: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_add(length.min(DAY)).unwrap_or(now)
+/// Waits for the outcome of a call until its deadline. If the program was busy, so that the timer fires late, waits for that
+/// much longer: the call may have been written only now, or a reply has arrived and was not read.
+async fn bounded<T>(
+    until: Option<Instant>,
+    mut work: Pin<&mut (impl Future<Output = T> + Send)>,
+) -> Option<T> {
+    let Some(until) = until else { return Some(work.await) };
+    if let Ok(done) = timeout_at(until, work.as_mut()).await {
+        return Some(done);
+    }
+    let late = until.elapsed().min(MAX_MORE);
+    timeout_at(after(late), work).await.ok()
 }
 
-fn not_connected() -> SendError {
-    SendError::Lost("no connection in time".into())
-}
-
-fn no_reply() -> SendError {
-    SendError::Lost("no reply".into())
-}
-
-/// Parses the host and the port in a sentinel's reply.
-fn parse_address(value: &Value) -> Option<Address> {
-    let Value::Array(elements) = value else { return None };
-    let [Value::Bytes(host), port] = elements.as_slice() else { return None };
-    let port = match port {
-        Value::Bytes(port) => std::str::from_utf8(port).ok()?.parse().ok()?,
-        Value::Integer(port) => u16::try_from(*port).ok()?,
-        _ => return None,
-    };
-    Some(Address { host: String::from_utf8_lossy(host).into_owned(), port })
+/// Polls a future once, and returns its output if it is ready.
+pub(crate) async fn poll_once<T>(
+    mut work: Pin<&mut (impl Future<Output = T> + ?Sized)>,
+) -> Option<T> {
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }

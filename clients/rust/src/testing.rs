@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value as Json;
 
-use crate::transport::{
-    Address, BoxFuture, Command, Connection, Failure, Servers, Transport, Value,
-};
+use crate::transport::{BoxFuture, Command, Connection, Servers, Value};
 use crate::{Period, Window};
 
 /// Reads a table. One that is an object is its only element.
@@ -59,58 +57,43 @@ pub(crate) fn window(of: &Json) -> Window {
     }
 }
 
-type Replies<'a> = BoxFuture<'a, Result<Vec<Value>, Failure>>;
+type Replies<'a> = BoxFuture<'a, Result<Vec<Value>, String>>;
 type Answer = dyn Fn(&[Command]) -> Replies<'static> + Send + Sync;
 
-/// A server that a test plays. Its connections are clones of it.
+/// A server that a test plays.
 #[derive(Clone)]
 pub(crate) struct Double {
     answer: Arc<Answer>,
     sent: Arc<Mutex<Vec<String>>>,
+    /// Has a weak reference for each call that is under way.
+    calls: Arc<()>,
 }
 
 impl Double {
     /// Creates a server that answers what is sent, except for PING.
     pub(crate) fn new<F>(answer: impl Fn(&[Command]) -> F + Send + Sync + 'static) -> Double
     where
-        F: Future<Output = Result<Vec<Value>, Failure>> + Send + 'static,
+        F: Future<Output = Result<Vec<Value>, String>> + Send + 'static,
     {
-        Double { answer: Arc::new(move |sent| Box::pin(answer(sent))), sent: Arc::default() }
+        let answer = Arc::new(move |sent: &[Command]| Box::pin(answer(sent)) as Replies<'static>);
+        Double { answer, sent: Arc::default(), calls: Arc::default() }
     }
 
     pub(crate) fn servers(&self) -> Servers {
-        Servers::single(self.clone())
+        Servers::by(self.clone())
     }
 }
 
 #[allow(dead_code)] // Only tests/client uses these.
 impl Double {
-    /// Returns whether a connection is open, besides the double and the transport.
-    pub(crate) fn is_connected(&self) -> bool {
-        Arc::strong_count(&self.sent) > 2
+    /// Returns whether a call is under way.
+    pub(crate) fn is_asked(&self) -> bool {
+        Arc::weak_count(&self.calls) > 0
     }
 
     /// Returns what was sent since the last time, except for PING.
     pub(crate) fn sent(&self) -> Vec<String> {
         std::mem::take(&mut self.sent.lock().unwrap())
-    }
-}
-
-impl Transport for Double {
-    fn connect(
-        &self,
-        _: Option<Address>,
-    ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-        let connection: Arc<dyn Connection> = Arc::new(self.clone());
-        Box::pin(ready(Ok(connection)))
-    }
-
-    fn name(&self) -> String {
-        "the double".into()
-    }
-
-    fn host(&self) -> String {
-        "double".into()
     }
 }
 
@@ -120,6 +103,10 @@ impl Connection for Double {
             return Box::pin(ready(Ok(vec![Value::Bytes(b"PONG".to_vec())])));
         }
         self.sent.lock().unwrap().extend(commands.iter().map(ToString::to_string));
-        (self.answer)(commands)
+        let (call, answer) = (Arc::downgrade(&self.calls), (self.answer)(commands));
+        Box::pin(async move {
+            let _call = call;
+            answer.await
+        })
     }
 }

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::*;
 use crate::testing::{table, window, Double};
-use crate::transport::{Command, ErrorReply, Failure, FailureKind};
+use crate::transport::{Command, ErrorReply};
 use crate::{breaker, reservation, MemoryLimiter};
 
 /// Takes 1 as soon as a batch has been fetched.
@@ -156,9 +156,9 @@ impl Line {
         builder.deadline(Duration::from_millis(50)).build().unwrap()
     }
 
-    fn reply(&self, commands: &[Command]) -> Result<Vec<Value>, Failure> {
+    fn reply(&self, commands: &[Command]) -> Result<Vec<Value>, String> {
         if self.is_cut.load(Relaxed) {
-            return Err(Failure { kind: FailureKind::Lost, message: "cut".into() });
+            return Err("cut".into());
         }
         if self.is_read_only.load(Relaxed) {
             let refused = Value::Error(ErrorReply::new("READONLY it is a replica"));

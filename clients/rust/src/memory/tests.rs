@@ -2,7 +2,7 @@ use std::future::IntoFuture;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::*;
-use crate::attempt::poll_once;
+use crate::server::poll_once;
 use crate::{Clause, Rate, Semaphore, Window};
 
 /// Returns a clock in milliseconds, and a limiter that uses it.

@@ -1,6 +1,7 @@
 //! The client against the tables in clients/spec, and against real servers.
 
 mod dropped;
+mod events;
 mod outages;
 mod proxy;
 mod renewal;

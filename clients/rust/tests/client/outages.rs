@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
 use super::proxy::Proxy;
-use super::{per_day, rate, until, url, DEADLINE, MS, PATIENCE, SLACK};
+use super::{per_day, rate, until, url, waiting, DEADLINE, MS, PATIENCE, SLACK};
 
 /// If the machine stalls for longer, a server may answer nothing within a deadline.
 const STALL: Duration = Duration::from_millis(25);
@@ -294,6 +294,8 @@ fn the_table_of_outages() {
         });
         first_calls(rows, "CLIENT KILL", Server::start(), |server| {
             server.conn().cmd("CLIENT KILL TYPE normal SKIPME yes");
+            // The connection is idle when it is closed: a call may be sent before that is noticed.
+            std::thread::sleep(MS * 5);
         });
         maxclients(rows);
         loading(rows);
@@ -305,7 +307,9 @@ fn the_table_of_outages() {
 
 fn maxclients(table: &mut Table) {
     let server = Server::builder().config("maxclients 4").start();
-    let caller = Caller::allowing(server.port());
+    // With a database, which is one command more to log in.
+    let servers = Servers::open(format!("{}3", url(server.port()))).unwrap();
+    let caller = Caller::of(servers, Unreachable::Allow, DEADLINE);
     let others: Vec<Conn> = (0..4)
         .map(|_| {
             let mut conn = server.conn();
@@ -316,7 +320,7 @@ fn maxclients(table: &mut Table) {
     let answers = caller.one_by_one(4);
     table.row("maxclients", "`Error::Busy`", &answers);
     answers.assert_all("Busy");
-    answers.assert_at_the_deadline();
+    answers.assert_within(DEADLINE + SLACK);
     drop(others);
     caller.decides_again(Duration::from_secs(2));
 }
@@ -437,28 +441,16 @@ async fn busy(limiter: &Limiter) -> Result<Reply, Error> {
 }
 
 #[tokio::test]
-async fn a_program_that_is_busy_gets_replies_late_or_busy_up_to_ten_times() {
+async fn a_program_that_was_busy_past_the_deadline_still_reads_the_reply() {
     let server = Server::start();
     let builder = Limiter::builder(Servers::open(server.url()).unwrap()).deadline(DEADLINE);
     let limiter = builder.unreachable(Unreachable::Allow).build().unwrap();
     limiter.take("k", &rate()).await.unwrap();
     let mut decided = 0;
     for _ in 0..5 {
-        match busy(&limiter).await {
-            Ok(reply) => decided += u32::from(reply.reachable),
-            Err(error) => assert!(matches!(error, Error::Busy(_)), "{error:?}"),
-        }
+        decided += u32::from(busy(&limiter).await.unwrap().reachable);
     }
     assert!(decided > 0);
-    let frozen = server.freeze();
-    for _ in 0..10 {
-        let answer = busy(&limiter).await;
-        assert!(matches!(answer, Err(Error::Busy(_))), "{answer:?}");
-    }
-    // The server hangs, so the next call counts as not answered.
-    assert!(!busy(&limiter).await.unwrap().reachable);
-    drop(frozen);
-    until(|| async { limiter.take("k", &rate()).await.is_ok_and(|reply| reply.reachable) }).await;
 }
 
 #[test]
@@ -474,12 +466,13 @@ fn a_call_that_waits_has_that_much_more_time() {
             assert!(matches!(denied, Err(Error::Denied(reply)) if reply.reachable));
             let took = begin.elapsed();
             assert!(took >= MS * 400 && took < MS * 400 + DEADLINE + SLACK, "{took:?}");
-            let frozen = server.freeze();
             let begin = Instant::now();
-            let reservation = limiter.acquire("s", &one).block(MS * 400).await.unwrap();
-            assert!(!reservation.reply().reachable);
+            let waits = tokio::spawn(limiter.acquire("s", &one).block(MS * 400).into_future());
+            until(|| async { waiting(limiter, "s").await == 1 }).await;
+            let frozen = server.freeze();
+            assert!(!waits.await.unwrap().unwrap().reply().reachable);
             let took = begin.elapsed();
-            assert!(took >= MS * 640 && took < MS * 400 + DEADLINE + SLACK, "{took:?}");
+            assert!(took >= MS * 400 + DEADLINE && took < MS * 400 + DEADLINE + SLACK, "{took:?}");
             drop(frozen);
         });
     });
@@ -523,9 +516,7 @@ fn an_error_says_why_there_is_no_connection() {
     let caller = Caller::new(port, Unreachable::Error, DEADLINE * 4);
     let error = caller.runtime.block_on(async { caller.limiter.take("k", &rate()).await });
     let text = error.unwrap_err().to_string();
-    let (waited, cause) = text.split_once(" ms: ").expect("a reason");
-    assert!(waited.starts_with(&format!("127.0.0.1:{port} did not answer within ")), "{text}");
-    assert!(!cause.is_empty());
+    assert!(text.starts_with(&format!("127.0.0.1:{port}: ")), "{text}");
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl Holder {
 #[tokio::test(start_paused = true)]
 async fn a_longer_lease_slows_renewals_only_when_the_server_has_confirmed_it() {
     let server = Holder::new();
-    let limiter = Limiter::new(server.servers());
+    let limiter = Limiter::builder(server.servers()).deadline(SECOND / 2).build().unwrap();
     let jobs = Semaphore::new(1);
     let mut permit = limiter.acquire("jobs", &jobs).lease(3 * SECOND).await.unwrap();
     sleep(SECOND / 2).await;
@@ -98,7 +98,7 @@ async fn a_longer_lease_slows_renewals_only_when_the_server_has_confirmed_it() {
 #[tokio::test(start_paused = true)]
 async fn a_shorter_lease_speeds_renewals_up_before_the_server_has_confirmed_it() {
     let server = Holder::new();
-    let limiter = Limiter::new(server.servers());
+    let limiter = Limiter::builder(server.servers()).deadline(SECOND / 2).build().unwrap();
     let jobs = Semaphore::new(1);
     let mut permit = limiter.acquire("jobs", &jobs).lease(30 * SECOND).await.unwrap();
     server.loses_leases.store(true, Relaxed);

@@ -2,7 +2,6 @@
 
 use std::future::{poll_fn, Future, IntoFuture};
 use std::pin::{pin, Pin};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -53,39 +52,6 @@ async fn a_reservation_that_is_dropped_is_settled_in_the_background() {
     assert!(!is_ready(&mut settling).await);
     drop(settling);
     until(|| async { used(&limiter, "k", &window).await == 47 }).await;
-}
-
-#[tokio::test]
-async fn a_reservation_that_could_not_be_settled_in_the_background_is_reported() {
-    let mut server = Server::start();
-    let reported = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&reported);
-    let limiter = Limiter::builder(Servers::open(server.url()).unwrap())
-        .deadline(PATIENCE)
-        .on_unsettled(move |error| sink.lock().unwrap().push(error.clone()))
-        .build()
-        .unwrap();
-    let window = per_day(100);
-    let mut lapsed = limiter.acquire("k", &window).lease(MS * 20).renewed(false).await.unwrap();
-    let given_back = limiter.acquire("k", &window).lease(MS * 20).renewed(false).await.unwrap();
-    let mut released = limiter.acquire("k", &window).lease(MS * 20).renewed(false).await.unwrap();
-    let lost = limiter.acquire("k", &window).renewed(false).await.unwrap();
-    until(|| async { used(&limiter, "k", &window).await == 1 }).await;
-    lapsed.set(5).unwrap();
-    drop(lapsed);
-    until(|| async { reported.lock().unwrap().len() == 1 }).await;
-    assert!(matches!(&reported.lock().unwrap()[0], Error::Lapsed { limits } if limits == &["k"]));
-    // A reservation that has lapsed need not be released.
-    drop(given_back);
-    let mut releasing = Box::pin(released.release());
-    assert!(!is_ready(&mut releasing).await);
-    drop(releasing);
-    sleep(MS * 100).await;
-    assert_eq!(reported.lock().unwrap().len(), 1);
-    server.stop(Stop::Kill);
-    drop(lost);
-    until(|| async { reported.lock().unwrap().len() == 2 }).await;
-    assert!(reported.lock().unwrap()[1].is_transient());
 }
 
 #[tokio::test]

@@ -1,0 +1,251 @@
+//! Finds the server to send a call to: the only one, or the node of a cluster that has the key's slot.
+//!
+//! The crate redis has connections to clusters too. They either send a call again whose reply was lost, or follow no
+//! redirections; while they connect to one node they send nothing to the others; and a call with BLOCK cannot have a
+//! connection of its own. So each node is a [`Server`] here.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::cluster_routing::Slot;
+use redis::Client;
+use tokio::time::Instant;
+
+use crate::library::{Kind, Servers, Source};
+use crate::reply::{array, bytes, integer};
+use crate::server::{Attempt, Server};
+use crate::transport::{Command, ErrorReply, Value};
+use crate::Error;
+
+/// The maximum number of redirections of a call. If the nodes of a cluster disagree, MOVED replies would never end.
+const REDIRECTIONS: usize = 5;
+
+/// Replies, error replies among them, and the server that sent the last of them.
+type Answer = Result<(Vec<Value>, Arc<Server>), Error>;
+
+/// All servers of a limiter.
+pub(crate) enum Routes {
+    One(Arc<Server>),
+    Cluster(Box<Cluster>),
+}
+
+impl Routes {
+    pub fn new(servers: Servers, deadline: Option<Duration>) -> Routes {
+        match servers.0 {
+            Kind::One(source) => Routes::One(Arc::new(Server::new(source, deadline))),
+            Kind::Cluster { first, others } => {
+                Routes::Cluster(Box::new(Cluster::new(first, others, deadline)))
+            }
+        }
+    }
+
+    /// Sends commands on a key.
+    pub async fn ask(&self, key: &[u8], commands: &[Command], attempt: &Attempt) -> Answer {
+        match self {
+            Routes::One(server) => Ok((server.ask(commands, attempt).await?, Arc::clone(server))),
+            Routes::Cluster(cluster) => cluster.ask(key, commands, attempt).await,
+        }
+    }
+
+    /// Sends commands to each server that has keys.
+    pub async fn ask_each(&self, commands: &[Command], attempt: &Attempt) -> Answer {
+        let servers = match self {
+            Routes::One(server) => vec![Arc::clone(server)],
+            Routes::Cluster(cluster) => cluster.masters(attempt).await?,
+        };
+        let (mut all, mut last) = (Vec::new(), None);
+        for server in servers {
+            all.extend(server.ask(commands, attempt).await?);
+            last = Some(server);
+        }
+        let last = last.ok_or_else(|| Error::lost("the cluster", "it has no slots", false))?;
+        Ok((all, last))
+    }
+
+    /// Returns whether a transaction can have all these keys.
+    pub fn are_in_one_slot<'a>(&self, mut keys: impl Iterator<Item = &'a [u8]>) -> bool {
+        match self {
+            Routes::One(_) => true,
+            Routes::Cluster(_) => {
+                let first = keys.next().map(Slot::for_key);
+                keys.all(|key| Some(Slot::for_key(key)) == first)
+            }
+        }
+    }
+}
+
+/// The nodes of a cluster. MOVED replies say which of them has a slot.
+pub(crate) struct Cluster {
+    /// The first of the given nodes. Its settings apply to all nodes.
+    first: Box<Client>,
+    deadline: Option<Duration>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By host and port.
+    nodes: HashMap<(String, u16), Arc<Server>>,
+    /// The given nodes.
+    seeds: Vec<Arc<Server>>,
+    slots: HashMap<Slot, Arc<Server>>,
+}
+
+impl Cluster {
+    fn new(first: Box<Client>, others: Vec<Client>, deadline: Option<Duration>) -> Cluster {
+        let seeds = std::iter::once(&*first).chain(&others).cloned();
+        let seeds =
+            seeds.map(|seed| Arc::new(Server::new(Source::Client(Box::new(seed)), deadline)));
+        let state = State { seeds: seeds.collect(), ..State::default() };
+        Cluster { first, deadline, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the node that has a slot. If that is not known, or the node has failed, so that another may have taken over,
+    /// returns the one of all nodes that has not failed for the longest time: it has the slot, or knows which node has it.
+    fn find(&self, slot: Slot) -> Option<Arc<Server>> {
+        let state = self.state();
+        if let Some(server) = state.slots.get(&slot) {
+            if server.breaker.failed_at().is_none() {
+                return Some(Arc::clone(server));
+            }
+        }
+        let all = state.nodes.values().chain(&state.seeds);
+        all.min_by_key(|server| server.breaker.failed_at()).cloned()
+    }
+
+    async fn ask(&self, key: &[u8], commands: &[Command], attempt: &Attempt) -> Answer {
+        let slot = Slot::for_key(key);
+        let (mut server, mut replies) = self.ask_any(slot, commands, attempt).await?;
+        for _ in 0..REDIRECTIONS {
+            // Of a transaction all commands are sent again, and else those that were redirected.
+            let is_redirected = |reply: &Value| matches!(reply, Value::Error(error) if redirection(error).is_some());
+            let places: Vec<_> = replies.iter().map(is_redirected).collect();
+            let last = replies.iter().rev().find_map(|reply| match reply {
+                Value::Error(error) => redirection(error),
+                _ => None,
+            });
+            let Some((address, asking)) = last else { break };
+            let host = if address.0.is_empty() { server.host().to_owned() } else { address.0 };
+            server = self.node(host, address.1)?;
+            if !asking {
+                self.state().slots.insert(slot, Arc::clone(&server));
+            }
+            let is_transaction = is_transaction(commands);
+            let again = commands.iter().zip(&places).filter(|(_, moved)| **moved || is_transaction);
+            let again: Vec<_> = again.map(|(command, _)| command.clone()).collect();
+            let mut found = match asking {
+                true => ask_asking(&server, &again, attempt).await?,
+                false => server.ask(&again, attempt).await?,
+            }
+            .into_iter();
+            for (reply, moved) in replies.iter_mut().zip(places) {
+                if moved || is_transaction {
+                    *reply = found.next().unwrap_or(Value::Nil);
+                }
+            }
+        }
+        Ok((replies, server))
+    }
+
+    /// Sends commands to the node of a slot, or to another one if it cannot be reached.
+    async fn ask_any(
+        &self,
+        slot: Slot,
+        commands: &[Command],
+        attempt: &Attempt,
+    ) -> Result<(Arc<Server>, Vec<Value>), Error> {
+        let none = || Error::lost("the cluster", "it has no nodes", false);
+        let server = self.find(slot).ok_or_else(none)?;
+        let error = match server.ask(commands, attempt).await {
+            Ok(replies) => return Ok((server, replies)),
+            Err(error) => error,
+        };
+        let is_over = attempt.until.is_some_and(|until| Instant::now() >= until);
+        let other = self.find(slot).filter(|other| !Arc::ptr_eq(other, &server));
+        match other
+            .filter(|_| !is_over && matches!(error, Error::Unreachable { is_sent: false, .. }))
+        {
+            Some(other) => {
+                let replies = other.ask(commands, attempt).await?;
+                Ok((other, replies))
+            }
+            None => Err(error),
+        }
+    }
+
+    fn node(&self, host: String, port: u16) -> Result<Arc<Server>, Error> {
+        let mut state = self.state();
+        if let Some(server) = state.nodes.get(&(host.clone(), port)) {
+            return Ok(Arc::clone(server));
+        }
+        let source = Source::node(&self.first, host.clone(), port)?;
+        let server = Arc::new(Server::new(source, self.deadline));
+        state.nodes.insert((host, port), Arc::clone(&server));
+        Ok(server)
+    }
+
+    /// Returns the nodes that have slots.
+    async fn masters(&self, attempt: &Attempt) -> Result<Vec<Arc<Server>>, Error> {
+        let mut command = Command::new("CLUSTER");
+        command.arg(b"SLOTS");
+        let (server, replies) = self.ask_any(Slot::for_key(b""), &[command], attempt).await?;
+        let table = replies.first().unwrap_or(&Value::Nil);
+        let mut masters: Vec<Arc<Server>> = Vec::new();
+        for range in array(table)? {
+            let [_, _, master, ..] = array(range)? else {
+                return Err(Error::unexpected("a range of slots", range));
+            };
+            let [host, port, ..] = array(master)? else {
+                return Err(Error::unexpected("a node", master));
+            };
+            // A node that does not know its own host sends an empty one. It is the host that was asked.
+            let host = match bytes(host) {
+                Ok(host) if !host.is_empty() => String::from_utf8_lossy(host).into_owned(),
+                _ => server.host().to_owned(),
+            };
+            let port = u16::try_from(integer(port)?);
+            let master = self.node(host, port.map_err(|_| Error::unexpected("a port", master))?)?;
+            if !masters.iter().any(|other| Arc::ptr_eq(other, &master)) {
+                masters.push(master);
+            }
+        }
+        Ok(masters)
+    }
+}
+
+fn is_transaction(commands: &[Command]) -> bool {
+    commands.first().is_some_and(|first| first.word(0) == Some(b"MULTI"))
+}
+
+/// Returns the host and port that a reply redirects to, and whether ASKING must be sent first because the slot is moving there.
+fn redirection(error: &ErrorReply) -> Option<((String, u16), bool)> {
+    let asking = error.code == "ASK";
+    if !asking && error.code != "MOVED" {
+        return None;
+    }
+    let (_, address) = error.message.split_once(' ')?;
+    let (host, port) = address.rsplit_once(':')?;
+    Some(((host.to_owned(), port.parse().ok()?), asking))
+}
+
+/// Sends commands with ASKING before each, or before a whole transaction.
+async fn ask_asking(
+    server: &Arc<Server>,
+    commands: &[Command],
+    attempt: &Attempt,
+) -> Result<Vec<Value>, Error> {
+    let (asking, each) =
+        ([Command::new("ASKING")], if is_transaction(commands) { commands.len() } else { 1 });
+    let chunks = commands.chunks(each);
+    let all: Vec<_> = chunks.flat_map(|chunk| asking.iter().chain(chunk)).cloned().collect();
+    let mut replies = server.ask(&all, attempt).await?;
+    let mut sent = all.iter().map(|command| command.word(0));
+    replies.retain(|_| sent.next() != Some(Some(b"ASKING")));
+    Ok(replies)
+}

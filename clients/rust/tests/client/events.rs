@@ -1,0 +1,108 @@
+//! What the limiter reports by the crate tracing.
+
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+
+use redis_ratelimit_client::transport::Servers;
+use redis_ratelimit_client::{Limiter, Unreachable};
+use support::{Server, Stop};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Metadata, Subscriber};
+
+use super::{per_day, until, DEADLINE, MS, PATIENCE};
+
+/// Records the events of this crate on this thread.
+#[derive(Clone, Default)]
+struct Events(Arc<Mutex<Vec<String>>>);
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {}={value:?}", field.name()).unwrap();
+    }
+}
+
+impl Subscriber for Events {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("redis_ratelimit_client")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(event.metadata().level().to_string());
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+impl Events {
+    fn start() -> (Events, DefaultGuard) {
+        let events = Events::default();
+        let guard = tracing::subscriber::set_default(events.clone());
+        (events, guard)
+    }
+
+    /// Returns the events that have this text.
+    fn with(&self, text: &str) -> Vec<String> {
+        self.0.lock().unwrap().iter().filter(|event| event.contains(text)).cloned().collect()
+    }
+}
+
+#[tokio::test]
+async fn an_outage_is_reported_once_and_each_call_that_it_decides() {
+    let (events, _guard) = Events::start();
+    let mut server = Server::start();
+    let servers = Servers::open(server.url()).unwrap();
+    let builder = Limiter::builder(servers).deadline(PATIENCE).unreachable(Unreachable::Allow);
+    let (limiter, window) = (builder.build().unwrap(), per_day(100));
+    assert!(limiter.take("k", &window).await.unwrap().reachable);
+    server.stop(Stop::Kill);
+    for _ in 0..5 {
+        assert!(!limiter.take("k", &window).await.unwrap().reachable);
+    }
+    let opened = events.with("the breaker is open");
+    let begin = format!(
+        "WARN message=the server does not answer: the breaker is open server=127.0.0.1:{}",
+        server.port()
+    );
+    assert!(opened.len() == 1 && opened[0].starts_with(&begin), "{opened:?}");
+    assert_eq!(events.with("DEBUG message=a call is decided without the server").len(), 5);
+    server.restart(Stop::Kill);
+    until(|| async { limiter.take("k", &window).await.unwrap().reachable }).await;
+    assert_eq!(events.with("INFO message=the server answers again").len(), 1);
+}
+
+#[tokio::test]
+async fn a_reservation_that_could_not_be_settled_in_the_background_is_reported() {
+    let (events, _guard) = Events::start();
+    let mut server = Server::start();
+    let builder = Limiter::builder(Servers::open(server.url()).unwrap()).deadline(DEADLINE * 4);
+    let (limiter, window) = (builder.build().unwrap(), per_day(100));
+    let lapsing = || limiter.acquire("k", &window).lease(MS).renewed(false);
+    let mut lapsed = lapsing().await.unwrap();
+    let given_back = lapsing().await.unwrap();
+    let lost = limiter.acquire("k", &window).renewed(false).await.unwrap();
+    until(|| async { limiter.held("k").await.unwrap().len() == 1 }).await;
+    lapsed.set(5).unwrap();
+    drop(lapsed);
+    until(|| async { events.with("not settled").len() == 1 }).await;
+    assert!(events.with("not settled")[0].contains("the lease ended"));
+    // A reservation that has lapsed need not be released.
+    drop(given_back);
+    limiter.held("k").await.unwrap();
+    server.stop(Stop::Kill);
+    drop(lost);
+    until(|| async { events.with("not settled").len() == 2 }).await;
+    assert!(events.with("not settled")[1].contains("127.0.0.1"));
+}
