@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::{pending, Future};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{interval_at, MissedTickBehavior};
+use tokio::time::{interval_at, Instant, MissedTickBehavior};
 
 use crate::calls::{Groups, Request, Reserved, Settle};
 use crate::clause::Clause;
@@ -84,7 +85,7 @@ fn check_cost(limits: &Groups, cost: Cost) -> Result<Vec<(String, u64)>, Error> 
 /// reservation is dropped before either was called, for example because an error returns early, it is settled in the
 /// background: what was [set](Reservation::set) is applied, or else everything is given back. An event of the crate tracing reports it if that fails.
 ///
-/// Its leases are renewed until then.
+/// Its leases are renewed until then, and [`Reservation::lost`] tells if one of them ended all the same.
 #[doc = example!(limiter)]
 /// # async fn ask_model() -> Result<u64, Error> { Ok(1234) }
 /// let tokens = Window::per("100000/min")?;
@@ -114,6 +115,7 @@ pub struct Reservation {
 struct HeldLimits {
     limiter: Limiter,
     reserved: Vec<Reserved>,
+    is_lost: watch::Sender<bool>,
 }
 
 impl HeldLimits {
@@ -146,6 +148,21 @@ impl HeldLimits {
             (Err(error), _) => {
                 tracing::warn!(limits = self.names(), %error, "a reservation was not settled");
             }
+        }
+    }
+
+    /// Renews the leases, and returns how many were held.
+    async fn renew(&self) -> Result<usize, Error> {
+        let lapsed = self.settle(&Settle::Renew(None), Some(DEFAULT_TIMEOUT)).await?;
+        if !lapsed.is_empty() {
+            self.report_lost();
+        }
+        Ok(self.reserved.len().saturating_sub(lapsed.len()))
+    }
+
+    fn report_lost(&self) {
+        if !self.is_lost.send_replace(true) {
+            tracing::warn!(limits = self.names(), "a lease was lost");
         }
     }
 
@@ -185,7 +202,11 @@ impl Reservation {
             limits,
             reply,
             costs: HashMap::new(),
-            held: Arc::new(HeldLimits { limiter: by.unwrap_or(limiter), reserved }),
+            held: Arc::new(HeldLimits {
+                limiter: by.unwrap_or(limiter),
+                reserved,
+                is_lost: watch::Sender::new(false),
+            }),
             lease,
             renewal: None,
             is_renewed,
@@ -206,22 +227,26 @@ impl Reservation {
         let pause = lease.checked_div(RENEWALS_PER_LEASE).unwrap_or(lease).max(LEAST_RENEWAL);
         let held = Arc::clone(&self.held);
         let renewing = runtime.spawn(async move {
+            let lease_end = |began: Instant| began.checked_add(lease).unwrap_or(began);
+            let mut held_until = lease_end(Instant::now());
             let mut turns = interval_at(after(pause), pause);
             turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
             // One that gets no reply in time does not delay the next.
             let mut renewals = JoinSet::new();
             loop {
-                turns.tick().await;
-                while let Some(is_over) = renewals.try_join_next() {
-                    if is_over.unwrap_or(false) {
-                        return;
+                let turn = turns.tick().await;
+                while let Some(Ok((began, renewed))) = renewals.try_join_next() {
+                    match renewed {
+                        Ok(0) => return,
+                        Ok(_) => held_until = lease_end(began),
+                        Err(_) => {}
                     }
                 }
+                if turn >= held_until {
+                    held.report_lost();
+                }
                 let held = Arc::clone(&held);
-                renewals.spawn(async move {
-                    let lapsed = held.settle(&Settle::Renew(None), Some(DEFAULT_TIMEOUT)).await;
-                    lapsed.is_ok_and(|lapsed| lapsed.len() == held.reserved.len())
-                });
+                renewals.spawn(async move { (turn, held.renew().await) });
             }
         });
         self.renewal = Some(renewing.abort_handle());
@@ -317,6 +342,27 @@ impl Reservation {
         self.lease = lease;
         self.renew_every(lease);
         Ok(())
+    }
+
+    /// Waits until the lease of a limit is lost, so that others may take what it reserved: the server no longer holds it, or
+    /// no renewal has been confirmed for as long as the lease lasts. The future never ends if that does not happen, or if
+    /// the leases are not renewed.
+    #[doc = example!(limiter)]
+    /// let jobs = Semaphore::new(1);
+    /// let permit = limiter.acquire("jobs", &jobs).lease(Duration::from_millis(60)).await?;
+    /// limiter.reset("jobs").await?; // by mistake
+    /// tokio::select! {
+    ///     () = permit.lost() => println!("stop the work"),
+    ///     () = tokio::time::sleep(Duration::from_secs(60)) => unreachable!("the work is done"),
+    /// }
+    #[doc = example!(end)]
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut is_lost = self.held.is_lost.subscribe();
+        async move {
+            if is_lost.wait_for(|is_lost| *is_lost).await.is_err() {
+                pending().await
+            }
+        }
     }
 
     /// Gives up the reservation without settling it. It can be settled by its id, for example in another process: see

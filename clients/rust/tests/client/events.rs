@@ -11,7 +11,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Metadata, Subscriber};
 
-use super::{per_day, until, DEADLINE, MS, PATIENCE};
+use super::{patient, per_day, until, DEADLINE, MS, PATIENCE};
 
 /// Records the events of this crate on this thread.
 #[derive(Clone, Default)]
@@ -81,6 +81,20 @@ async fn an_outage_is_reported_once_and_each_call_that_it_decides() {
     server.restart(Stop::Kill);
     until(|| async { limiter.take("k", &window).await.unwrap().reachable }).await;
     assert_eq!(events.with("INFO message=the server answers again").len(), 1);
+}
+
+#[tokio::test]
+async fn a_lost_lease_ends_the_future_of_its_reservation_and_is_reported() {
+    let (events, _guard) = Events::start();
+    let server = Server::start();
+    let (limiter, window) = (patient(Servers::open(server.url()).unwrap()), per_day(100));
+    let reservation = limiter.acquire("k", &window).lease(MS * 300).await.unwrap();
+    let lost = tokio::spawn(reservation.lost());
+    tokio::time::sleep(MS * 400).await;
+    assert!(!lost.is_finished() && events.with("lost").is_empty());
+    assert!(limiter.reset("k").await.unwrap());
+    tokio::time::timeout(PATIENCE, lost).await.unwrap().unwrap();
+    assert_eq!(events.with(""), ["WARN message=a lease was lost limits=\"\\\"k\\\"\""]);
 }
 
 #[tokio::test]

@@ -130,6 +130,20 @@ async fn a_renewal_without_a_reply_does_not_delay_the_next() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_lost_when_no_renewal_was_confirmed_for_as_long_as_it_lasts() {
+    let server = Holder::new();
+    let limiter = Limiter::builder(server.servers()).deadline(SECOND / 2).build().unwrap();
+    let jobs = Semaphore::new(1);
+    let permit = limiter.acquire("jobs", &jobs).lease(3 * SECOND).await.unwrap();
+    sleep(9 * SECOND / 2).await;
+    // The last that was confirmed is that of second 4.
+    server.lost.store(u32::MAX, Relaxed);
+    let outage = Instant::now();
+    permit.lost().await;
+    assert_eq!(outage.elapsed(), 5 * SECOND / 2);
+}
+
 /// Otherwise other calls would find the breaker open.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_has_the_deadline_of_a_call_although_the_next_begins_before_it() {
