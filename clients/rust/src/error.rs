@@ -62,6 +62,8 @@ pub enum Error {
     },
     /// The server has no policy of the name that the call gives.
     UnknownPolicy(ErrorReply),
+    /// The id of the reservation is held already, or waits. After a lost reply it means that the first call reserved.
+    Duplicate(ErrorReply),
     /// Another error reply. It means that the program or the setup is wrong.
     Server(ErrorReply),
     /// The server did not let the client in, such as for a wrong password.
@@ -91,6 +93,7 @@ impl Error {
         match self {
             Error::MissingModule { reply, .. }
             | Error::UnknownPolicy(reply)
+            | Error::Duplicate(reply)
             | Error::Server(reply) => Some(&reply.code),
             _ => None,
         }
@@ -224,7 +227,9 @@ impl fmt::Display for Error {
                 f,
                 "{server} has no redis-ratelimit, or one that does not know this command: {reply}"
             ),
-            Error::UnknownPolicy(reply) | Error::Server(reply) => write!(f, "{reply}"),
+            Error::UnknownPolicy(reply) | Error::Duplicate(reply) | Error::Server(reply) => {
+                write!(f, "{reply}")
+            }
             Error::Closed => f.write_str("the local limit was closed"),
             Error::NoRuntime => f.write_str("there is no tokio runtime to ask the server in"),
             Error::NoRandomBytes => {

@@ -276,6 +276,7 @@ impl Server {
     pub fn error(&self, reply: ErrorReply, has_policy: bool) -> Error {
         match reply.code.as_str() {
             _ if is_not_serving(&reply) => Error::lost(&self.name(), &reply.to_string(), false),
+            "DUPLICATE" => Error::Duplicate(reply),
             "NOPOLICY" if has_policy => Error::UnknownPolicy(reply),
             // Redis has no error code for an unknown command.
             "ERR" if reply.message.to_ascii_lowercase().starts_with("unknown command") => {

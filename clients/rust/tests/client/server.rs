@@ -272,6 +272,15 @@ async fn errors_say_what_is_wrong_by_their_code() {
     assert_eq!(error.code(), Some("WRONGTYPE"));
     assert!(!error.is_transient());
 
+    let nine = per_day(9);
+    let named = || limiter.acquire("named", &nine).id("job-17");
+    let _held = named().await.unwrap();
+    let error = named().await.unwrap_err();
+    assert!(matches!(&error, Error::Duplicate(reply) if reply.code == "DUPLICATE"), "{error:?}");
+    let clauses = [Clause::acquire("named", &nine).id("job-17")];
+    let error = limiter.acquire_all(clauses).await.unwrap_err();
+    assert!(matches!(&error, Error::Duplicate(_)), "{error:?}");
+
     let bare = Server::builder().module(false).start();
     let address = format!("127.0.0.1:{}", bare.port());
     let limiter = limiter_of(&bare);
