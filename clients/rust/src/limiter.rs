@@ -18,7 +18,7 @@ use crate::transport::{Command, Servers, Value};
 use crate::{AllReply, Error, Reply, Reservation, Unreachable};
 
 /// The default deadline.
-const DEADLINE: Duration = Duration::from_millis(500);
+const DEADLINE: Duration = Duration::from_secs(1);
 
 /// Asks a server with redis-ratelimit whether calls are within their limits. It is cheap to clone, and its clones share
 /// their connections.
@@ -78,7 +78,7 @@ impl Builder {
 
     /// Sets the longest that a call takes: waiting for a connection, connecting, sending and answering. A call with `block`
     /// takes that much longer. The limiter of [`Unreachable::Limiter`] decides after that, within its own deadline, and its
-    /// calls may block for as long again. The default is 500 ms. `None` means no deadline, except that a
+    /// calls may block for as long again. The default is 1 second. `None` means no deadline, except that a
     /// [`Local`](crate::Local) gives up each of its commands after 5 s.
     #[doc = example!(bare)]
     /// # let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
@@ -113,7 +113,7 @@ impl Builder {
 }
 
 impl Limiter {
-    /// Creates a limiter with a deadline of 500 ms. While no server answers, calls end with an error.
+    /// Creates a limiter with a deadline of 1 second. While no server answers, calls end with an error.
     pub fn new(servers: impl Into<Servers>) -> Limiter {
         Limiter::with_core(Core::new(servers.into(), Unreachable::Error, Some(DEADLINE)))
     }
