@@ -49,6 +49,7 @@ pub enum Decision {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[must_use = "the call may have been denied"]
 pub struct Reply {
     /// The decision about the call.
     pub decision: Decision,
@@ -149,6 +150,7 @@ impl Reply {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[must_use = "the call may have been denied"]
 pub struct AllReply {
     /// The answer of the call.
     pub reply: Reply,

@@ -368,15 +368,13 @@ impl Reservation {
     /// Gives up the reservation without settling it. It can be settled by its id, for example in another process: see
     /// [`Limiter::apply`] and [`Limiter::release`]. Its lease is not renewed any more.
     #[doc = example!(limiter)]
-    /// let reply = limiter.acquire("jobs", &Semaphore::new(5)).await?.detach();
+    /// limiter.acquire("jobs", &Semaphore::new(5)).id("job-17").await?.detach();
     /// // Later, or in another process.
-    /// let id = reply.id.as_ref().expect("the semaphore is no policy in shadow");
-    /// assert_eq!(limiter.release("jobs", [id]).await?, 1);
+    /// assert_eq!(limiter.release("jobs", ["job-17"]).await?, 1);
     #[doc = example!(end)]
-    pub fn detach(mut self) -> AllReply {
+    pub fn detach(mut self) {
         self.stop_renewing();
         self.is_settled = true;
-        self.reply.clone()
     }
 
     async fn settle(&mut self, how: Settle) -> Result<(), Error> {

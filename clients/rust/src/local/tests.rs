@@ -57,7 +57,7 @@ async fn what_is_dropped_is_settled_in_the_background() {
     let limiter = MemoryLimiter::new();
     let window = Window::per("100/min").unwrap();
     let local = limiter.local("k", &window).lease(Duration::from_secs(3600)).build().unwrap();
-    local.take(3).await.unwrap();
+    let _ = local.take(3).await.unwrap();
     drop(local);
     let settled = async {
         while !limiter.held("k").await.unwrap().is_empty() {

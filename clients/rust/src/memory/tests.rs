@@ -40,7 +40,7 @@ async fn a_call_in_line_is_granted_when_another_gives_back() {
 async fn a_call_in_line_is_granted_when_its_time_has_come() {
     let (ms, limiter) = held(MemoryLimiter::builder());
     let rate = Rate::per("1/min").unwrap();
-    limiter.take("mail", &rate).await.unwrap();
+    let _ = limiter.take("mail", &rate).await.unwrap();
     // A call that cannot be allowed in time is denied at once.
     assert!(!limiter.take("mail", &rate).block(Duration::from_secs(5)).await.unwrap().is_allowed());
     let call = limiter.take("mail", &rate).block(Duration::from_secs(90));
@@ -54,7 +54,7 @@ async fn a_call_in_line_is_granted_when_its_time_has_come() {
 async fn what_waits_and_is_dropped_leaves_the_line_and_gives_back_what_it_was_granted() {
     let (ms, limiter) = held(MemoryLimiter::builder());
     let rate = Rate::per("1/min").unwrap();
-    limiter.take("mail", &rate).await.unwrap();
+    let _ = limiter.take("mail", &rate).await.unwrap();
     let call =
         || Box::pin(limiter.take("mail", &rate).block(Duration::from_secs(90)).into_future());
     let mut waiting = call();

@@ -445,7 +445,7 @@ async fn a_program_that_was_busy_past_the_deadline_still_reads_the_reply() {
     let server = Server::start();
     let builder = Limiter::builder(Servers::open(server.url()).unwrap()).deadline(DEADLINE);
     let limiter = builder.unreachable(Unreachable::Allow).build().unwrap();
-    limiter.take("k", &rate()).await.unwrap();
+    let _ = limiter.take("k", &rate()).await.unwrap();
     let mut decided = 0;
     for _ in 0..5 {
         decided += u32::from(busy(&limiter).await.unwrap().reachable);

@@ -173,7 +173,11 @@ fn clauses_of(case: &Json) -> Vec<Clause> {
 fn acquired(result: Result<Reservation, Error>) -> AllReply {
     match result {
         // So that nothing more is sent.
-        Ok(reservation) => reservation.detach(),
+        Ok(reservation) => {
+            let reply = reservation.reply().clone();
+            reservation.detach();
+            reply
+        }
         Err(Error::Denied(reply)) => *reply,
         Err(error) => panic!("{error}"),
     }

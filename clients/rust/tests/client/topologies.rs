@@ -123,7 +123,7 @@ async fn calls_in_a_cluster_find_the_node_of_their_key() {
     // Each node counts its own denials.
     let none = per_day(0);
     for key in ["a", "b", "c", "d", "b"] {
-        limiter.take(key, &none).await.unwrap();
+        let _ = limiter.take(key, &none).await.unwrap();
     }
     let top = limiter.top_and_reset(2).await.unwrap();
     assert_eq!((top.len(), top[0].denials), (2, 2));
@@ -131,7 +131,7 @@ async fn calls_in_a_cluster_find_the_node_of_their_key() {
         cluster.node(node).conn().cmd(["CONFIG", "SET", "ratelimit.policies", "p WINDOW 1 1d"]);
     }
     for key in 0..20 {
-        limiter.take(format!("p{key}"), &Window::policy("p")).await.unwrap();
+        let _ = limiter.take(format!("p{key}"), &Window::policy("p")).await.unwrap();
     }
     let policies = limiter.policies().await.unwrap();
     assert_eq!((policies.len(), policies[0].allowed), (1, 20));
@@ -166,7 +166,7 @@ async fn a_slot_that_moves_is_followed_and_no_call_is_lost() {
     let to = (from + 1) % 3;
     let (source, target) = (cluster.node(from), cluster.node(to));
     for key in ["{b}x", "{b}y"] {
-        limiter.take(key, &window).await.unwrap();
+        let _ = limiter.take(key, &window).await.unwrap();
     }
     let slot = source.conn().int("CLUSTER KEYSLOT b");
     let (source_id, target_id) = (cluster.id(from), cluster.id(to));
