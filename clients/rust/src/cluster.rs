@@ -44,7 +44,8 @@ impl Routes {
     pub async fn ask(&self, key: &[u8], commands: &[Command], attempt: &Attempt) -> Answer {
         match self {
             Routes::One(server) => Ok((server.ask(commands, attempt).await?, Arc::clone(server))),
-            Routes::Cluster(cluster) => cluster.ask(key, commands, attempt).await,
+            // Boxed, so that the future of a call without a cluster stays small.
+            Routes::Cluster(cluster) => Box::pin(cluster.ask(key, commands, attempt)).await,
         }
     }
 

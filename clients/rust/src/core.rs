@@ -175,7 +175,7 @@ impl Core {
         let commands = &request.commands;
         let is_transaction = commands.len() > 1;
         let (mut replies, server) = match request.key() {
-            None => self.routes.ask_each(commands, attempt).await?,
+            None => Box::pin(self.routes.ask_each(commands, attempt)).await?,
             Some(key) if !is_transaction => self.routes.ask(key, commands, attempt).await?,
             Some(key) => {
                 let keys = commands.iter().filter_map(|command| command.word(1));

@@ -9,8 +9,8 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
-    IntoConnectionInfo, Pipeline, ProtocolVersion, RedisError, TlsMode, Value as RedisValue,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    Pipeline, ProtocolVersion, RedisError, TlsMode, Value as RedisValue,
 };
 use tokio::time::timeout;
 
@@ -271,13 +271,13 @@ impl Link {
             Link::Other(connection) => return connection.send(commands).await,
         };
         let replies = match commands {
-            [command] => {
-                connection.send_packed_command(&to_cmd(command)).await.map(|reply| vec![reply])
+            [Command(command)] => {
+                connection.send_packed_command(command).await.map(|reply| vec![reply])
             }
             _ => {
                 let mut pipeline = Pipeline::with_capacity(commands.len());
-                for command in commands {
-                    pipeline.add_command(to_cmd(command));
+                for Command(command) in commands {
+                    pipeline.add_command(command.clone());
                 }
                 connection.send_packed_commands(&pipeline, 0, commands.len()).await
             }
@@ -287,15 +287,6 @@ impl Link {
             Err(error) => Err(error.to_string()),
         }
     }
-}
-
-fn to_cmd(command: &Command) -> Cmd {
-    let words = command.words();
-    let mut cmd = Cmd::with_capacity(words.len(), command.size());
-    for word in words {
-        cmd.arg(word);
-    }
-    cmd
 }
 
 fn to_value(value: RedisValue) -> Value {

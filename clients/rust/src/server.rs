@@ -19,7 +19,7 @@ use crate::Error;
 /// The maximum number of calls in flight on a connection. Further calls wait, and are not sent if they are given up.
 const MAX_IN_FLIGHT: usize = 256;
 /// A connection that was idle for this long may have been closed without this program having noticed.
-const IDLE: Duration = Duration::from_micros(100);
+const IDLE: Duration = Duration::from_millis(1);
 /// A reply to another call in the first 1/EARLY of a call's time does not show that the server still replies at its end.
 const EARLY: u32 = 5;
 /// The number of yields to the runtime after which that is noticed: one polls the system, and in the next the task that reads
@@ -134,7 +134,8 @@ impl Server {
         }
         let _permit = if attempt.waits { None } else { self.permits.acquire().await.ok() };
         let link = match attempt.waits {
-            true => self.source.connect(self.deadline.unwrap_or(DEFAULT_TIMEOUT)).await?,
+            // Boxed, so that the future of other calls stays small.
+            true => Box::pin(self.source.connect(self.deadline.unwrap_or(DEFAULT_TIMEOUT))).await?,
             false => self.connection(attempt.began).await?,
         };
         attempt.is_sent.store(true, Relaxed);

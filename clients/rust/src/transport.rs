@@ -5,8 +5,9 @@
 
 use std::fmt;
 use std::future::Future;
-use std::io::Write;
 use std::pin::Pin;
+
+use redis::{Arg, Cmd, RedisWrite};
 
 pub use crate::library::Servers;
 
@@ -46,20 +47,16 @@ pub trait Connection: Send + Sync + 'static {
 /// assert_eq!(command.to_string(), "RL.HELD jobs");
 /// assert_eq!(command.words().len(), 2);
 /// assert_eq!(command.word(1), Some(&b"jobs"[..]));
-/// assert_eq!(command.size(), 11);
 #[doc = example!(end)]
-#[derive(Clone, PartialEq, Eq)]
-pub struct Command {
-    bytes: Vec<u8>,
-    ends: Vec<u32>,
-}
+#[derive(Clone)]
+pub struct Command(pub(crate) Cmd);
 
 impl Command {
     /// Creates a command without arguments.
     pub fn new(name: &str) -> Command {
-        let mut command = Command { bytes: Vec::with_capacity(128), ends: Vec::with_capacity(16) };
-        command.arg(name.as_bytes());
-        command
+        let mut cmd = Cmd::with_capacity(16, 128);
+        cmd.arg(name);
+        Command(cmd)
     }
 
     /// Creates a command on a key.
@@ -71,49 +68,38 @@ impl Command {
 
     /// Adds an argument.
     pub fn arg(&mut self, argument: &[u8]) -> &mut Command {
-        self.arg_parts(&[argument])
+        self.0.arg(argument);
+        self
     }
 
     /// Adds an argument that consists of several parts.
     pub(crate) fn arg_parts(&mut self, parts: &[&[u8]]) -> &mut Command {
-        for part in parts {
-            self.bytes.extend_from_slice(part);
-        }
-        // No server accepts a command of 4 GiB.
-        self.ends.push(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
-        self
+        self.arg(&parts.concat())
     }
 
     /// Adds a decimal number.
     pub(crate) fn number(&mut self, number: impl Into<i128>) -> &mut Command {
-        self.displayed(number.into())
+        self.0.arg(number.into());
+        self
     }
 
     /// Adds what is displayed as a word.
     pub(crate) fn displayed(&mut self, word: impl fmt::Display) -> &mut Command {
-        // Writing to memory does not fail.
-        let _ = write!(self.bytes, "{word}");
-        self.arg(b"")
+        self.0.write_arg_fmt(word);
+        self
     }
 
     /// Returns the name and the arguments.
     pub fn words(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        (0..self.ends.len()).map(|at| self.word(at).unwrap_or_default())
+        self.0.args_iter().map(|word| match word {
+            Arg::Simple(word) => word,
+            _ => b"",
+        })
     }
 
     /// Returns the name (0) or an argument.
     pub fn word(&self, at: usize) -> Option<&[u8]> {
-        let end = *self.ends.get(at)? as usize;
-        let begin = at
-            .checked_sub(1)
-            .and_then(|before| self.ends.get(before))
-            .map_or(0, |end| *end as usize);
-        self.bytes.get(begin..end)
-    }
-
-    /// Returns the total number of bytes of all words.
-    pub fn size(&self) -> usize {
-        self.bytes.len()
+        self.words().nth(at)
     }
 }
 
