@@ -106,8 +106,6 @@ export class Core {
   /** Undefined for a MemoryLimiter, which always answers. Its clock may stand still. */
   readonly #deadline: number | undefined;
   #isClosed = false;
-  /** For each call under way, a function that rejects it. */
-  readonly #underWay = new Set<(reason: unknown) => void>();
 
   constructor(client: Client, options: LimiterOptions) {
     checkOptions("Limiter", options, ["unreachable", "deadline"]);
@@ -130,7 +128,6 @@ export class Core {
   /** Closes the connections. The calls under way and later ones throw Closed. */
   close(): void {
     this.#isClosed = true;
-    for (const reject of this.#underWay) reject(limiterClosed());
     this.#transport.close?.();
   }
 
@@ -285,32 +282,27 @@ export class Core {
     return new Promise((resolve, reject) => {
       const { signal } = call;
       let isAborted = false;
-      const giveUp = (reason: unknown) => {
-        this.#underWay.delete(giveUp);
+      const abort = () => {
         if (attempt.over) return;
         // The timer still records that the server is silent, unless the reply comes first.
         timer.unref();
         isAborted = attempt.over = true;
-        reject(reason);
+        reject(signal?.reason);
         // If the reply has arrived already, it is read before the connection is closed.
         if (call.blockMs === undefined) attempt.abandon?.();
         else afterReplies(() => attempt.abandon?.());
       };
-      const abort = () => giveUp(signal?.reason);
       const timer = startTimer(withinMs, (lateMs) => {
         attempt.over = true;
         attempt.abandon?.();
-        this.#underWay.delete(giveUp);
         signal?.removeEventListener("abort", abort);
         reject(this.#deadlineError(attempt, breaker, began, withinMs, lateMs));
       });
       const stop = () => {
         timer.stop();
-        this.#underWay.delete(giveUp);
         signal?.removeEventListener("abort", abort);
       };
       signal?.addEventListener("abort", abort);
-      this.#underWay.add(giveUp);
       reply.then(
         (answer) => {
           stop();
@@ -326,6 +318,7 @@ export class Core {
           // A master that became a replica: the next connection finds the new one.
           if (codeOf(error) === "READONLY") attempt.retire?.();
           if (isReply) breaker.recordReply(performance.now(), !isNotServing(error));
+          else if (this.#isClosed) return reject(limiterClosed());
           else if (isUnreachable(error)) breaker.recordFailure(began, performance.now(), error);
           reject(error);
         },
@@ -336,6 +329,7 @@ export class Core {
   /** Returns the error of a call whose deadline has passed, and whose timer was late. */
   #deadlineError(attempt: Attempt, breaker: Breaker, began: number, withinMs: number, lateMs: number): Error {
     const { name } = this.#transport;
+    if (this.#isClosed) return limiterClosed();
     if (breaker.lastServed > began + withinMs * EARLY) {
       return new Busy(`${name} answers, but did not answer this call within ${withinMs} ms`);
     }
