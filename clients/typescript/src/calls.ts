@@ -102,11 +102,10 @@ export function limitCall(method: LimitMethod, key: Key, limit: Limit, allOption
 }
 
 /** Returns the call of `reserve`, which can be given back. */
-export function reserve(key: Key, limit: Limit, options: ReserveOptions, hasDeadline: boolean): Call<Reply> {
+export function reserve(key: Key, limit: Limit, options: ReserveOptions): Call<Reply> {
   checkOptions("reserve", options, RESERVE_OPTIONS);
   // With an id of our own, a reservation whose reply is lost can be released.
-  const needsId = options.id === undefined && (hasDeadline || options.signal !== undefined);
-  const ownId = needsId ? randomName() : undefined;
+  const ownId = options.id === undefined ? randomName() : undefined;
   const id = options.id ?? ownId;
   const undo = (answer: Reply | undefined, isCancelled: boolean): Command[] => {
     // Another reservation may have the caller's id, and the lost reply may have been DUPLICATE.

@@ -117,10 +117,6 @@ export class Core {
     this.#deadline = OWN_TRANSPORT in client ? undefined : deadline;
   }
 
-  get hasDeadline(): boolean {
-    return this.#deadline !== undefined;
-  }
-
   get isClosed(): boolean {
     return this.#isClosed;
   }

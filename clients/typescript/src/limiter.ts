@@ -101,8 +101,6 @@ export class Limiter {
   readonly #locals = new Set<Local>();
   /** The clocks and the timer of leases; undefined for those of the system. */
   readonly #timer: Timer | undefined;
-  readonly #makeReserve = (key: Key, window: Window | Policy, options: ReserveOptions): Call<Reply> =>
-    calls.reserve(key, window, options, this.#core.hasDeadline);
 
   constructor(client: Client, options?: LimiterOptions);
   /** @internal */
@@ -194,7 +192,7 @@ export class Limiter {
     }
     const args: [Key, Window | Policy, ReserveOptions] = [key, window, reserve];
     const makeCall = (...given: typeof args): Call<Reply> => {
-      const call = this.#makeReserve(...given);
+      const call = calls.reserve(...given);
       // The server would refuse to apply it, but only after the work.
       if (settle === "apply" && isSemaphore(window)) throw notOneOf("settle", '"release" for a semaphore', settle);
       return call;
@@ -235,11 +233,9 @@ export class Limiter {
     name: "all" | "reserve",
     clauses: Clauses,
     options: AllOptions,
-    makeCall: (clauses: Clauses, options: AllOptions, hasDeadline: boolean) => Call<AllReply>,
+    makeCall: (clauses: Clauses, options: AllOptions) => Call<AllReply>,
   ): Promise<AllReply> {
-    const { hasDeadline } = this.#core;
-    const make = (...args: [Clauses, AllOptions]) => makeCall(...args, hasDeadline);
-    const { value: reply, fallback } = await this.#core.answer(name, [clauses, options], make);
+    const { value: reply, fallback } = await this.#core.answer(name, [clauses, options], makeCall);
     const limits: Clause[] = clauses.flat();
     const reserves = options.force !== true && limits.some((limit) => limit.reserves);
     if (reserves && reply.allowed) {
@@ -259,7 +255,7 @@ export class Limiter {
     options: ReserveOptions = {},
   ): Promise<Reply | AllReply> {
     if (isClauses(target)) return this.#reserveSeveral("reserve", target, windowOrOptions as CallOptions | undefined);
-    return this.#core.send("reserve", [target, windowOrOptions as Window | Policy, options], this.#makeReserve);
+    return this.#core.send("reserve", [target, windowOrOptions as Window | Policy, options], calls.reserve);
   }
 
   #reserveSeveral(method: "reserve" | "acquire", clauses: Clauses, options: CallOptions = {}): Promise<AllReply> {
@@ -279,7 +275,6 @@ export class Limiter {
   local(key: Key, window: Window | Policy, options: LocalOptions = {}): Local {
     const local = new Local(
       {
-        hasDeadline: this.#core.hasDeadline,
         ask: (call, attempt) => this.#core.ask(call, attempt),
         isForgiven: (error) => this.#core.isForgiven(error),
         recordClose: (closed) => this.#locals.delete(closed),

@@ -119,7 +119,8 @@ const WINDOW_FIELDS = ["limit", "period", "buckets", "fixed", "start", "tz", "un
 
 function hasFields(value: unknown, required: readonly string[], allowed: readonly string[]): boolean {
   if (typeof value !== "object" || value === null) return false;
-  return required.every((name) => name in value) && Object.keys(value).every((name) => allowed.includes(name));
+  for (const name in value) if (!allowed.includes(name)) return false;
+  return required.every((name) => name in value);
 }
 
 const isRate = (value: unknown): boolean => hasFields(value, RATE_FIELDS, RATE_FIELDS);
@@ -176,6 +177,8 @@ function checkUnit(unit: unknown): void {
 /** Returns the words of a limit that are among the options. */
 export function limitOptions(limit: Limit): string[] {
   if (typeof limit === "string" || "burst" in limit) return [];
+  // Most windows have only a limit and a period.
+  if (Object.keys(limit).length === 2) return [];
   const { buckets, fixed, start, tz } = limit;
   checkUnit(limit.unit);
   checkFlag("fixed", fixed);

@@ -2,7 +2,7 @@
 
 import { quote } from "./check.js";
 import type { Call, Key } from "./command.js";
-import { Closed, DeadlinePassed, isErrorReply, isNotServing, throwIfAborted } from "./errors.js";
+import { Closed, isErrorReply, isNotServing, throwIfAborted } from "./errors.js";
 import { publish } from "./events.js";
 import {
   checkTerms,
@@ -18,12 +18,8 @@ import { checkCallOptions, type CallOptions } from "./options.js";
 import type { Reply } from "./replies.js";
 import type { Attempt } from "./transport.js";
 
-/** The longest that each of the tries of close() takes without a deadline. */
-const CLOSE_TRY_MS = 5000;
-
 /** The limiter that a Local belongs to. */
 export interface Owner {
-  readonly hasDeadline: boolean;
   /** Returns the server's reply. Afterwards `attempt` shows whether the call was sent. */
   ask<T>(call: Call<T>, attempt: Attempt): Promise<T>;
   /** Returns whether an error of settling is ignored: Redis cannot be reached, and `unreachable` is not "raise". */
@@ -77,8 +73,6 @@ export class Local {
   #waiters: Waiter[] = [];
   /** True while rounds are sent. */
   #isBusy = false;
-  /** Gives up the round that is under way. */
-  #giveUp = new AbortController();
   /** Called at the end of the round that is under way, or at once if there is nothing to send. */
   #onRoundEnd: (() => void)[] = [];
   #cancelTimer: (() => void) | undefined;
@@ -174,7 +168,7 @@ export class Local {
   }
 
   /**
-   * Settles what is held, in up to three tries, each within the limiter's deadline or 5 s. What the server refuses to
+   * Settles what is held, in up to three tries, each within the limiter's deadline. What the server refuses to
    * settle, or does not answer for, counts when its lease ends. Throws the error reply, and the error of a server that does
    * not answer if `unreachable` is "raise".
    */
@@ -185,9 +179,10 @@ export class Local {
 
   async #close(): Promise<void> {
     const leases = this.#leases;
-    while (this.#waiters.length > 0) await this.#lastRound();
+    const roundEnd = () => new Promise<void>((resolve) => this.#onRoundEnd.push(resolve));
+    while (this.#waiters.length > 0) await roundEnd();
     leases?.close();
-    while (leases?.isSettled === false && !this.#isStopped) await this.#lastRound();
+    while (leases?.isSettled === false && !this.#isStopped) await roundEnd();
     if (this.#isStopped) return;
     const error = leases?.unsettled();
     this.#stop();
@@ -195,15 +190,6 @@ export class Local {
     if (error === undefined) return;
     publish("unsettled", () => ({ key: this.#terms.key, error }));
     if (!this.#owner.isForgiven(error)) throw error;
-  }
-
-  /** Waits for the end of a round, for CLOSE_TRY_MS at most if nothing else bounds it. */
-  async #lastRound(): Promise<void> {
-    const ended = new Promise<void>((resolve) => this.#onRoundEnd.push(resolve));
-    const giveUp = () => this.#giveUp.abort(new DeadlinePassed(`no answer within ${CLOSE_TRY_MS} ms`));
-    const cancel = this.#owner.hasDeadline ? undefined : this.#timer.after(CLOSE_TRY_MS, giveUp, true);
-    await ended;
-    cancel?.();
   }
 
   /** Stops without settling, as the connections are closed. What is held counts as spent. */
@@ -255,7 +241,6 @@ export class Local {
 
   /** Sends commands together, and hands the replies to the leases. */
   async #sendRound(leases: Leases, commands: readonly Word[][]): Promise<void> {
-    const { signal } = (this.#giveUp = new AbortController());
     let failure: { error: unknown } | undefined;
     let isSent = false;
     const replies = await Promise.all(
@@ -263,7 +248,7 @@ export class Local {
         const attempt: Attempt = { over: false };
         const read = (reply: unknown) => readLeaseReply(words, reply);
         try {
-          return await this.#owner.ask({ key: this.#terms.key, words, read, signal }, attempt);
+          return await this.#owner.ask({ key: this.#terms.key, words, read }, attempt);
         } catch (error) {
           if (!isErrorReply(error) || isNotServing(error)) failure = { error };
           return error as Error;

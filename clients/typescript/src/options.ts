@@ -48,7 +48,7 @@ export interface ReserveOptions extends Omit<ThrottleOptions, "force" | "ahead" 
   lease?: Duration | undefined;
   /** Counts the reservation if its lease ends before it is settled. Not with a semaphore. */
   countLapsed?: boolean | undefined;
-  /** The id of the reservation, 1 to 64 bytes. Default: one that the server makes. */
+  /** The id of the reservation, 1 to 64 bytes. Default: a random one. */
   id?: string | undefined;
 }
 

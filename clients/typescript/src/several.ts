@@ -17,13 +17,11 @@ function allCall(
   method: "all" | "allRo" | "reserve" | "acquire",
   clauses: Clauses,
   options: CallOptions,
-  hasDeadline = false,
 ): Call<AllReply> {
   const signal = checkCallOptions(method, options);
   const isTaking = method !== "allRo";
   const command = isTaking ? "RL.ALL" : "RL.ALL_RO";
-  const needsIds = isTaking && (hasDeadline || signal !== undefined);
-  const groups = groupsOf(method, clauses).map((group) => (needsIds ? group.map(withOwnId) : group));
+  const groups = groupsOf(method, clauses).map((group) => (isTaking ? group.map(withOwnId) : group));
   const limits = groups.flat();
   const keys = limits.map(({ key }) => key);
   const undo = (reply: AllReply | undefined, isCancelled: boolean): Command[] => {
@@ -45,24 +43,19 @@ function allCall(
   };
 }
 
-export function all(clauses: Clauses, { force, ...options }: AllOptions, hasDeadline = false): Call<AllReply> {
+export function all(clauses: Clauses, { force, ...options }: AllOptions): Call<AllReply> {
   checkFlag("force", force);
-  return force ? forceAll(clauses, options) : allCall("all", clauses, options, hasDeadline);
+  return force ? forceAll(clauses, options) : allCall("all", clauses, options);
 }
 
 export const allRo = (clauses: Clauses, options: CallOptions) => allCall("allRo", clauses, options);
 
 /** Returns the call of RL.ALL. Throws a RangeError unless at least one limit reserves. */
-export function reserveSeveral(
-  method: "reserve" | "acquire",
-  clauses: Clauses,
-  options: CallOptions,
-  hasDeadline: boolean,
-): Call<AllReply> {
+export function reserveSeveral(method: "reserve" | "acquire", clauses: Clauses, options: CallOptions): Call<AllReply> {
   if (!groupsOf(method, clauses).some((group) => group.some(({ reserves }) => reserves))) {
     throw new RangeError("several limits to reserve must have at least one of clause.acquire that takes something");
   }
-  return allCall(method, clauses, options, hasDeadline);
+  return allCall(method, clauses, options);
 }
 
 /** Counts each limit by RL.THROTTLE or RL.WINDOW with FORCE, in one transaction. */
