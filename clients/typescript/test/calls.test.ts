@@ -209,10 +209,9 @@ suite("calls", () => {
         controller.abort("late");
         await assert.rejects(given, (reason) => reason === "late");
         assert.ok(timers() <= timersBefore, "no timer keeps the program running");
-        // The timer of the call expires in the turn after it.
         await sleep(2 * deadline);
-        await turn();
-        await turn();
+        // If it was late, the timer of the call goes on for a moment.
+        await sleep(5);
       }
       const probing = limiter.throttle("k", "@free").catch(() => {});
       const next = limiter.throttle("k", "@free");
