@@ -199,7 +199,7 @@ export class Limiter {
     };
     const { value: reply, fallback } = await this.#core.answer("reserve", args, makeCall);
     if (!reply.allowed) throw new Denied(reply);
-    const limits = [clause.acquire(key, window)];
+    const limits = [clause.acquire(key, window, { lease: reserve.lease })];
     const reservation = new Reservation(fallback ?? this, limits, reply, this.#core);
     const method = settle ?? (isSemaphore(window) ? "release" : "apply");
     // Only the server knows whether a policy is a semaphore.

@@ -202,27 +202,31 @@ suite("several limits as one", () => {
     await assert.rejects(reservation.release());
   });
 
-  test("a single reservation is renewed while its work runs, also one that waited, and with `await using`", async () => {
-    const held = [0, 3, 2, -1, 20000, "job"];
-    const renewed = (recorder: Recorder) =>
-      until(() => recorder.sent.filter((sent) => /^RL.RENEW/.test(sent)).length > 2);
-    const [waited, used] = [1, 2].map(() => new Recorder(held, 1, 1, 1, 1, 1)) as [Recorder, Recorder];
-    await new Limiter(waited).acquire("k", NINE, { lease: 90, block: 5 }, () => renewed(waited));
-    {
-      await using job = await new Limiter(used).acquire("k", NINE, { lease: 90 });
-      await renewed(used);
-      assert.equal(job.signal.aborted, false);
-    }
-    assert.deepEqual(
-      [waited, used].map(({ sent }) => sent.slice(3)),
-      [
-        ["RL.RENEW k job", "RL.APPLY k job"],
-        ["RL.RENEW k job", "RL.RELEASE k job"],
-      ],
-    );
-  });
+  test(
+    "a single reservation is renewed while its work runs, also one that waited, and with `await using`",
+    { timeout: 5000 },
+    async () => {
+      const held = [0, 3, 2, -1, 20000, "job"];
+      const renewed = (recorder: Recorder) =>
+        until(() => recorder.sent.filter((sent) => /^RL.RENEW/.test(sent)).length > 2);
+      const [waited, used] = [1, 2].map(() => new Recorder(held, 1, 1, 1, 1, 1)) as [Recorder, Recorder];
+      await new Limiter(waited).acquire("k", NINE, { lease: 90, block: 5 }, () => renewed(waited));
+      {
+        await using job = await new Limiter(used).acquire("k", NINE, { lease: 90 });
+        await renewed(used);
+        assert.equal(job.signal.aborted, false);
+      }
+      assert.deepEqual(
+        [waited, used].map(({ sent }) => sent.slice(3)),
+        [
+          ["RL.RENEW k job", "RL.APPLY k job"],
+          ["RL.RENEW k job", "RL.RELEASE k job"],
+        ],
+      );
+    },
+  );
 
-  test("work learns by a signal that its lease has ended, or may have ended", async () => {
+  test("work learns by a signal that its lease has ended, or may have ended", { timeout: 5000 }, async () => {
     const held = [0, 3, 2, -1, 20000, "job"];
     const messages: [string, unknown][] = [];
     for (const name of ["lapsed", "unsettled"]) {
