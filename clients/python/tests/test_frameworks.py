@@ -13,32 +13,51 @@ import django
 import django.conf
 import flask
 from django.core.asgi import get_asgi_application
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.test import AsyncClient, Client, RequestFactory
 from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Response, WebSocket
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response, WebSocket
 from litestar import get
 from litestar.di import NamedDependency, Provide
 from litestar.testing import create_test_client
 from starlette.requests import HTTPConnection
+from starlette.responses import StreamingResponse
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
 import redis_ratelimit
+import redis_ratelimit.asgi
 import redis_ratelimit.asyncio
 import redis_ratelimit.django
 import redis_ratelimit.fastapi
 import redis_ratelimit.flask
-from redis_ratelimit import AllReply, Busy, Held, Info, Policy, Rate, Reply, TopKey, Window, headers, semaphore
+from redis_ratelimit import (
+    AllReply,
+    Busy,
+    Clause,
+    Held,
+    Info,
+    Policy,
+    Rate,
+    Reply,
+    TopKey,
+    Window,
+    add_reply,
+    semaphore,
+)
 from redis_ratelimit.asgi import RateLimitMiddleware, client_address
 
 from .fixtures import as_list, make
+from .servers import until
 
 PORT = int(os.environ["RATELIMIT_PORT"])
 RATE = Rate.per("2/h")
 SITE = Window.per("100/h")
+UNITS = Window.per("4/h")
+#: What a route asks by itself, and the reply.
+OWN = Reply(0, 1, 0, None, 1000), Window.per("1/h"), "own"
 
 plain = make("redis", port=PORT)
 
@@ -57,11 +76,38 @@ def fixed(answer: Any, make_method: Any = mock.Mock) -> Any:
     return mock.Mock(spec=["throttle", "window"], throttle=method, window=method)
 
 
+DENIED = Reply(1, 5, 0, 1500, 2000)
+#: The denial of a limiter that decides while Redis does not answer, and the reply if nobody does.
+FALLBACK = Reply(1, 5, 0, 1500, 2000, reachable=False)
 AWAY = Reply(1, 0, 0, None, 0, reachable=False)
 
 
 def names(value: str) -> list[str]:
     return [name for name, _ in as_list(value)]
+
+
+def limits_of(plan: str | None) -> Any:
+    """Returns the limits of a request."""
+    if plan == "one":
+        return UNITS
+    if plan == "place":
+        return semaphore(1)
+    if plan != "several":
+        return None
+    places = Clause.acquire("{job}:places", semaphore(1), name="places")
+    return [places, Clause.acquire("{job}:units", UNITS, 2, name="units"), Clause.window("{job}:site", SITE)]
+
+
+def held() -> str:
+    """Returns how many places are held."""
+    return str(sum(len(plain.execute_command("RL.HELD", key)) for key in ("job", "{job}:places")))
+
+
+def work(plan: str | None) -> str:
+    """A view that fails if its request asks for it."""
+    if plan == "fail":
+        raise ZeroDivisionError
+    return f"held {held()}"
 
 
 class OnAServer(unittest.TestCase):
@@ -90,11 +136,11 @@ class OfAFramework:
     #: The names of limits that all requests have.
     site: list[str] = []
 
-    def get(self, path: str, user: str | None = None) -> tuple[int, Any, bytes]:
+    def get(self, path: str, user: str | None = None, plan: str | None = None) -> tuple[int, Any, bytes]:
         """Returns the status, the headers and the body of a response."""
         raise NotImplementedError
 
-    def undecided(self, answer: Any) -> tuple[int, Any, bytes]:
+    def answered(self, answer: Any) -> tuple[int, Any, bytes]:
         """Returns the response of a view whose limiter returns or raises this."""
         raise NotImplementedError
 
@@ -115,21 +161,67 @@ class OfAFramework:
             status, fields, _ = self.get(url, "a")
             self.assertEqual((status, fields["x-ratelimit-remaining"]), expected)
 
-    def test_the_status_is_503_if_nobody_can_decide(self: Any) -> None:
+    def test_a_denial_is_429_whoever_decided_and_503_if_nobody_did(self: Any) -> None:
+        status, fields, body = self.answered(FALLBACK)
+        self.check_denied(status, fields, body, ["free"])
+        self.assertEqual(fields["retry-after"], "2")
         for answer in AWAY, Busy("busy"):
-            self.check_unavailable(*self.undecided(answer))
+            self.check_unavailable(*self.answered(answer))
+
+    def test_a_view_adds_its_own_reply_to_the_headers(self: Any) -> None:
+        for user, policies in (None, ["own"]), ("a", ["search", "own"]):
+            _, fields, _ = self.get("/own", user)
+            self.assertEqual(names(fields["ratelimit-policy"]), [*self.site, *policies])
+            self.assertEqual((fields["x-ratelimit-limit"], fields["x-ratelimit-remaining"]), ("1", "0"))
+
+    def test_each_request_has_limits_of_its_own_and_holds_what_they_reserve(self: Any) -> None:
+        for plan, policies, body in (
+            (None, [], b"held 0"),
+            ("one", ["job"], b"held 0"),
+            ("place", ["job"], b"held 1"),
+            ("several", ["places", "units", "limit-3"], b"held 1"),
+        ):
+            plain.flushall()
+            for url in "/job", "/stream":
+                with self.subTest(plan=plan, url=url):
+                    status, fields, found = self.get(url, plan=plan)
+                    self.assertEqual((status, found), (200, body))
+                    self.assertEqual(names(fields.get("ratelimit-policy", "")), [*self.site, *policies])
+                    until(lambda: held() == "0", "the end of the request")
+        # Each request that ended well has counted its units. None is left for a third.
+        self.assertEqual(limiter_now().window_ro("{job}:units", UNITS).remaining, 0)
+        self.check_denied(*self.get("/job", plan="several"), ["units"])
+        # The errors of a request release what it reserved.
+        plain.flushall()
+        for plan in "fail", "fail", "fail":
+            self.assertEqual(self.get("/job", plan=plan)[0], 500)
+        self.assertEqual(limiter_now().window_ro("{job}:units", UNITS).remaining, 4)
+
+
+def plan_in(request: Any) -> str | None:
+    plan: str | None = request.headers.get("x-plan")
+    return plan
+
+
+def limits_in(request: Any) -> Any:
+    plan = plan_in(request)
+    return limits_of("several" if plan == "fail" else plan)
+
+
+def sent(user: str | None, plan: str | None) -> dict[str, str]:
+    return {name: value for name, value in (("x-user", user), ("x-plan", plan)) if value is not None}
 
 
 class WithFastapi(OfAFramework, OnAServer):
-    def get(self, path: str, user: str | None = None) -> tuple[int, Any, bytes]:
+    def get(self, path: str, user: str | None = None, plan: str | None = None) -> tuple[int, Any, bytes]:
         app = self.app()
         redis_ratelimit.fastapi.setup(app)
-        with TestClient(app) as client:
-            answer = client.get(path, headers={} if user is None else {"x-user": user})
+        with TestClient(app, raise_server_exceptions=False) as client:
+            answer = client.get(path, headers=sent(user, plan))
         self.assertLessEqual(len(answer.headers.get_list("ratelimit")), 1)
         return answer.status_code, answer.headers, answer.content
 
-    def undecided(self, answer: Any) -> tuple[int, Any, bytes]:
+    def answered(self, answer: Any) -> tuple[int, Any, bytes]:
         app = FastAPI()
         redis_ratelimit.fastapi.setup(app)
         of = redis_ratelimit.fastapi.RateLimit
@@ -146,12 +238,17 @@ class WithFastapi(OfAFramework, OnAServer):
     def app(self, **options: Any) -> FastAPI:
         limiter = limiter_soon(**options)
         app = FastAPI()
+        of = redis_ratelimit.fastapi.RateLimit
 
         async def by_user(request: Any) -> str | None:
             user = request.headers.get("x-user")
             return None if user is None else f"search:{user}"
 
-        search = redis_ratelimit.fastapi.RateLimit(limiter, RATE, key=by_user, name="search")
+        async def of_request(request: Any) -> Any:
+            return limits_in(request)
+
+        search = of(limiter, RATE, key=by_user, name="search")
+        job = of(limiter, of_request, key=lambda _: "job", name="job")
 
         @app.get("/search", dependencies=[Depends(search)])
         async def searched() -> str:
@@ -165,16 +262,26 @@ class WithFastapi(OfAFramework, OnAServer):
         async def missing() -> None:
             raise HTTPException(404)
 
+        @app.get("/own", dependencies=[Depends(search)])
+        async def own(request: Request) -> None:
+            add_reply(request, *OWN)
+
+        @app.get("/job", dependencies=[Depends(job)])
+        def working(request: Request) -> Response:
+            return Response(work(plan_in(request)))
+
+        @app.get("/stream", dependencies=[Depends(job)])
+        def streaming(request: Request) -> StreamingResponse:
+            return StreamingResponse(work(each) for each in [None])
+
         @app.websocket("/ws")
         async def ws(websocket: WebSocket, _: None = Depends(search)) -> None:
             await websocket.accept()
             await websocket.send_text("hello")
             await websocket.close()
 
-        api = APIRouter(
-            prefix="/api",
-            dependencies=[Depends(redis_ratelimit.fastapi.RateLimit(limiter, SITE, key=lambda _: "site", name="site"))],
-        )
+        site = of(limiter, SITE, key=lambda _: "site", name="site")
+        api = APIRouter(prefix="/api", dependencies=[Depends(site)])
 
         @api.get("/search", dependencies=[Depends(search)])
         def both() -> str:
@@ -185,9 +292,11 @@ class WithFastapi(OfAFramework, OnAServer):
 
     def test_without_setup_a_denial_has_its_status_and_headers(self) -> None:
         with TestClient(self.app()) as client:
-            answers = [client.get("/search", headers={"x-user": "a"}) for _ in range(3)]
+            answers = [client.get("/api/search", headers={"x-user": "a"}) for _ in range(3)]
             self.assertEqual([answer.status_code for answer in answers], [200, 200, 429])
             self.assertEqual([answer.headers["x-ratelimit-remaining"] for answer in answers], ["1", "0", "0"])
+            for answer in answers:
+                self.assertEqual(names(answer.headers["ratelimit-policy"]), ["site", "search"])
             self.assertIn("retry-after", answers[2].headers)
 
     def test_a_middleware_a_router_and_a_route_end_in_one_set_of_headers(self) -> None:
@@ -200,21 +309,17 @@ class WithFastapi(OfAFramework, OnAServer):
 
         app.add_middleware(RateLimitMiddleware, check=check, limits=SITE, names="site")
         with TestClient(app) as client:
-            answer = client.get("/api/search", headers={"x-user": "a"})
-            self.assertEqual(answer.status_code, 200)
+            answers = [client.get("/api/search", headers={"x-user": "a"}) for _ in range(3)]
+        for answer in answers:
             for name in "ratelimit", "ratelimit-policy", "x-ratelimit-limit", "x-ratelimit-remaining":
                 self.assertEqual(len(answer.headers.get_list(name)), 1, name)
             self.assertEqual(names(answer.headers["ratelimit-policy"]), ["site", "site-2", "search"])
-            self.assertEqual((answer.headers["x-ratelimit-limit"], answer.headers["x-ratelimit-remaining"]), ("2", "1"))
-            client.get("/api/search", headers={"x-user": "a"})
-            answer = client.get("/api/search", headers={"x-user": "a"})
-            self.check_denied(answer.status_code, answer.headers, answer.content, ["search"])
-            self.assertEqual(names(answer.headers["ratelimit-policy"]), ["site", "site-2", "search"])
             self.assertEqual(answer.headers["x-ratelimit-limit"], "2")
+        self.assertEqual([answer.headers["x-ratelimit-remaining"] for answer in answers], ["1", "0", "0"])
+        self.check_denied(429, answers[2].headers, answers[2].content, ["search"])
 
     def test_a_websocket_route_is_closed(self) -> None:
-        app = self.app()
-        with TestClient(app) as client:
+        with TestClient(self.app()) as client:
             for _ in range(2):
                 with client.websocket_connect("/ws", headers={"x-user": "a"}) as websocket:
                     self.assertEqual(websocket.receive_text(), "hello")
@@ -226,87 +331,103 @@ class WithFastapi(OfAFramework, OnAServer):
     def test_wrong_limits_are_refused(self) -> None:
         limiter = limiter_soon()
         of = redis_ratelimit.fastapi.RateLimit
-        self.assertRaisesRegex(TypeError, "one of redis_ratelimit.asyncio", of, limiter_now(), RATE, key=str)
-        self.assertRaisesRegex(ValueError, "kind must be .* with the policy '@free'", of, limiter, "@free", key=str)
-        self.assertRaisesRegex(
-            ValueError, r"Rate.per\('5/min'\) or Window.per\('5/min'\)", of, limiter, "5/min", key=str
-        )
-        self.assertRaisesRegex(ValueError, "must not be a semaphore", of, limiter, semaphore(3), key=str)
-        self.assertRaisesRegex(TypeError, "key must be a function", of, limiter, RATE, key="k")
-        self.assertRaisesRegex(
-            ValueError, "asked by throttle, not by window", of, limiter, RATE, key=str, kind="window"
-        )
-        self.assertRaisesRegex(ValueError, "not 'acquire'", of, limiter, "@free", key=str, kind="acquire")
-        self.assertRaisesRegex(
-            TypeError, "limiter must be one of redis_ratelimit, not object$", of, object(), RATE, key=str
-        )
-        self.assertRaisesRegex(ValueError, "version must be one of 10", of, limiter, RATE, key=str, version=3)
+        cases: list[tuple[Any, Any, dict[str, Any], str]] = [
+            (limiter_now(), RATE, {}, "one of redis_ratelimit.asyncio"),
+            (object(), RATE, {}, "limiter must be one of redis_ratelimit, not object$"),
+            (limiter, "@free", {}, "kind must be .* with the policy '@free'"),
+            (limiter, "@free", {"kind": "acquire"}, "not 'acquire'"),
+            (limiter, "5/min", {}, r"Rate.per\('5/min'\) or Window.per\('5/min'\)"),
+            (limiter, 5, {}, "limit must be a Rate, a Window, the name of a policy or clauses, not 5"),
+            (limiter, RATE, {"key": "k"}, "key must be a function"),
+            (limiter, RATE, {"key": None}, "key must be a function"),
+            (limiter, RATE, {"kind": "window"}, "asked by throttle, not by window"),
+            (limiter, RATE, {"version": 3}, "version must be one of 10"),
+        ]
+        for wrong, limit, options, says in cases:
+            with self.subTest(says), self.assertRaisesRegex((TypeError, ValueError), says):
+                of(wrong, limit, **{"key": str, **options})
 
 
-class WithTheMiddleware(OnAServer):
-    def app(self, *answer: Any, **options: Any) -> FastAPI:
-        """An application whose limiter returns or raises what is given, or else asks the server."""
-        app = FastAPI()
+class WithTheMiddleware(OfAFramework, OnAServer):
+    def get(self, path: str, user: str | None = None, plan: str | None = None) -> tuple[int, Any, bytes]:
+        of, limiter = redis_ratelimit.asgi.RateLimit, limiter_soon()
+        check = of(limiter, RATE, key=self.by_user, name="search")
+        if path in ("/job", "/stream"):
+            check = of(limiter, self.limits, key=lambda _: "job", name="job")
+        with TestClient(self.app(check=check), raise_server_exceptions=False) as client:
+            answer = client.get(path, headers=sent(user, plan))
+        return answer.status_code, answer.headers, answer.content
+
+    def answered(self, answer: Any) -> tuple[int, Any, bytes]:
+        with TestClient(self.checked(answer, limits="@free")) as client:
+            found = client.get("/search")
+        return found.status_code, found.headers, found.content
+
+    def by_user(self, scope: Any) -> str | None:
+        self.assertNotEqual(scope["type"], "lifespan")
+        user = HTTPConnection(scope).headers.get("x-user")
+        return None if user is None else f"search:{user}"
+
+    async def limits(self, scope: Any) -> Any:
+        return limits_in(HTTPConnection(scope))
+
+    def checked(self, *answer: Any, **options: Any) -> Any:
+        """An application whose limiter returns or raises what is given, or else asks the server, in a function."""
         limiter = fixed(answer[0], mock.AsyncMock) if answer else limiter_soon()
 
         async def check(scope: Any) -> Any:
-            self.assertNotEqual(scope["type"], "lifespan")
             return await limiter.throttle(f"web:{client_address(scope)}", RATE)
 
-        app.add_middleware(RateLimitMiddleware, **{"check": check, "limits": RATE, "names": "web", **options})
+        return self.app(**{"check": check, "limits": RATE, **options})
+
+    def app(self, **options: Any) -> FastAPI:
+        app = FastAPI()
+        app.add_middleware(RateLimitMiddleware, **options)
 
         @app.websocket("/ws")
         async def ws(websocket: WebSocket) -> None:
             await websocket.accept(headers=[(b"x-own", b"1")])
             await websocket.close()
 
-        @app.get("/hello")
-        async def hello() -> str:
-            return "hello"
+        @app.get("/search")
+        @app.get("/other")
+        async def found() -> str:
+            return "found"
 
-        @app.get("/by-hand")
-        async def by_hand() -> Response:
-            return Response("", headers=headers(Reply(0, 9, 0, None, 5000), Window(9, 5), "web"))
+        @app.get("/own")
+        async def own(request: Request) -> Response:
+            add_reply(request.scope, *OWN)
+            # What a route sets itself is replaced.
+            return Response("own", headers={"x-ratelimit-limit": "7", "ratelimit": '"mine";r=7'})
+
+        @app.get("/job")
+        def working(request: Request) -> Response:
+            return Response(work(plan_in(request)))
+
+        @app.get("/stream")
+        def streaming() -> StreamingResponse:
+            return StreamingResponse(work(each) for each in [None])
 
         return app
 
-    def test_each_response_has_headers_and_a_denial_is_429(self) -> None:
-        with TestClient(self.app(), client=("192.0.2.7", 5)) as client:
-            first, _, denied = (client.get("/hello") for _ in range(3))
-        self.assertEqual((first.status_code, first.json()), (200, "hello"))
-        self.assertEqual(first.headers["ratelimit-policy"], '"web";q=2;w=3600')
-        self.assertRegex(first.headers["ratelimit"], '^"web";r=1;t=1[78][0-9]{2}$')
-        self.check_denied(denied.status_code, denied.headers, denied.content, ["web"])
-        self.assertTrue(plain.exists("web:192.0.2.7"))
-
-    def test_what_a_reply_does_to_a_request(self) -> None:
+    def test_another_application_may_answer_what_is_denied(self) -> None:
         async def sorry(scope: Any, receive: Any, send: Any) -> None:
             await send({"type": "http.response.start", "status": 420, "headers": []})
             await send({"type": "http.response.body", "body": b"sorry"})
 
-        denied, allowed = Reply(1, 5, 0, 1500, 2000), Reply(0, 0, 0, None, 0, reachable=False)
-        for reply, options, status, header in (
-            (denied, {"denied": sorry}, 420, "retry-after"),
-            (allowed, {}, 200, None),
-            (None, {}, 200, None),
-            (AWAY, {}, 503, None),
-            (Busy("busy"), {}, 503, None),
-            (Busy("busy"), {"denied": sorry}, 420, None),
-        ):
-            with self.subTest(reply=reply, options=options), TestClient(self.app(reply, **options)) as client:
-                answer = client.get("/hello")
-                self.assertEqual(answer.status_code, status)
-                found = {"ratelimit", "retry-after", "x-ratelimit-limit"} & set(answer.headers)
-                self.assertEqual(bool(found), header is not None, found)
-                if status == 503:
-                    self.check_unavailable(status, answer.headers, answer.content)
+        allowed = Reply(0, 0, 0, None, 0, reachable=False)
+        cases = (DENIED, 420, "2"), (Busy("busy"), 420, None), (allowed, 200, None), (None, 200, None)
+        for reply, status, retry_after in cases:
+            with self.subTest(reply=reply), TestClient(self.checked(reply, denied=sorry)) as client:
+                answer = client.get("/search")
+                self.assertEqual((answer.status_code, answer.headers.get("retry-after")), (status, retry_after))
 
     def test_websocket_connections_are_counted_and_have_headers(self) -> None:
-        with TestClient(self.app(pk=client_address), client=("192.0.2.7", 5)) as client:
+        app = self.checked(pk=client_address, names="web")
+        with TestClient(app, client=("192.0.2.7", 5)) as client:
             with client.websocket_connect("/ws") as websocket:
                 told = {name.decode(): value.decode() for name, value in websocket.extra_headers or []}
-            self.assertEqual(told["x-own"], "1")
-            self.assertEqual(told["x-ratelimit-remaining"], "1")
+            self.assertEqual((told["x-own"], told["x-ratelimit-remaining"]), ("1", "1"))
             self.assertEqual(told["ratelimit-policy"], '"web";q=2;w=3600;pk=:MTkyLjAuMi43:')
             client.get("/none")
             with self.assertRaises(WebSocketDenialResponse) as denied:
@@ -316,49 +437,41 @@ class WithTheMiddleware(OnAServer):
             self.check_denied(answer.status_code, answer.headers, answer.content, ["web"])
 
     def test_a_server_that_cannot_answer_a_websocket_closes_it(self) -> None:
-        for reply, code in (Reply(1, 5, 0, 1500, 2000), 1008), (AWAY, 1013), (Busy("busy"), 1013):
-            sent: list[Any] = []
-            received = [{"type": "websocket.connect"}]
-
-            async def receive() -> Any:
-                return received.pop(0)
-
-            async def send(message: Any) -> None:
-                sent.append(message)
-
+        for reply, code in (DENIED, 1008), (AWAY, 1013), (Busy("busy"), 1013):
+            send = mock.AsyncMock()
+            receive = mock.AsyncMock(return_value={"type": "websocket.connect"})
             scope = {"type": "websocket", "path": "/ws", "client": ("192.0.2.7", 5), "headers": []}
-            asyncio.run(self.app(reply)(scope, receive, send))
-            self.assertEqual([(each["type"], each["code"]) for each in sent], [("websocket.close", code)])
-
-    def test_headers_set_by_a_route_are_kept(self) -> None:
-        with TestClient(self.app()) as client:
-            answer = client.get("/by-hand")
-            self.assertEqual(answer.headers["ratelimit-policy"], '"web";q=2;w=3600, "web-2";q=9;w=5')
-            self.assertEqual(len(answer.headers.get_list("x-ratelimit-limit")), 1)
-            self.assertEqual(answer.headers["x-ratelimit-limit"], "9")
+            asyncio.run(self.checked(reply)(scope, receive, send))
+            self.assertEqual(
+                [(each.args[0]["type"], each.args[0]["code"]) for each in send.mock_calls], [("websocket.close", code)]
+            )
 
 
 class WithFlask(OfAFramework, OnAServer):
-    def get(self, path: str, user: str | None = None) -> tuple[int, Any, bytes]:
-        return self.answer(self.app(limiter_now()), path, user)
+    def get(self, path: str, user: str | None = None, plan: str | None = None) -> tuple[int, Any, bytes]:
+        return self.answer(self.app(limiter_now()), path, user, plan)
 
-    def undecided(self, answer: Any) -> tuple[int, Any, bytes]:
-        return self.answer(self.app(fixed(answer), "@free", kind="throttle"), "/search", "a")
+    def answered(self, answer: Any) -> tuple[int, Any, bytes]:
+        return self.answer(self.app(fixed(answer), "@free", kind="throttle", name=None), "/search", "a")
 
-    def answer(self, app: flask.Flask, path: str, user: str | None) -> tuple[int, Any, bytes]:
-        answer = app.test_client().get(path, headers={} if user is None else {"x-user": user})
-        return answer.status_code, answer.headers, answer.data
+    def answer(self, app: flask.Flask, path: str, user: str | None, plan: str | None = None) -> tuple[int, Any, bytes]:
+        with app.test_client().get(path, headers=sent(user, plan)) as answer:
+            return answer.status_code, answer.headers, answer.data
 
     def app(self, limiter: Any, limit: Any = RATE, **options: Any) -> flask.Flask:
         app = flask.Flask("tests")
-        of = redis_ratelimit.flask.RateLimit
+        app.logger.disabled = True
 
         def by_user() -> str | None:
             user = flask.request.headers.get("x-user")
             return None if user is None else f"search:{user}"
 
+        of = redis_ratelimit.flask.RateLimit
+        limited = of(limiter, limit, key=by_user, **{"name": "search", **options})
+        job = of(limiter, lambda: limits_in(flask.request), key=lambda: "job", name="job")
+
         @app.get("/search")
-        @of(limiter, limit, key=by_user, name="search", **options)
+        @limited
         def search() -> str:
             """Searches."""
             return "found"
@@ -366,14 +479,30 @@ class WithFlask(OfAFramework, OnAServer):
         self.assertEqual((search.__name__, search.__doc__), ("search", "Searches."))
 
         @app.get("/missing")
-        @of(limiter, limit, key=by_user, name="search", **options)
+        @limited
         def missing() -> str:
             flask.abort(404)
 
         @app.get("/other")
-        @of(limiter, limit, key=by_user, name="search", **options)
+        @limited
         async def soon() -> str:
             return "soon"
+
+        @app.get("/own")
+        @limited
+        def own() -> str:
+            add_reply(flask.request, *OWN)
+            return "own"
+
+        @app.get("/job")
+        @job
+        def working() -> str:
+            return work(plan_in(flask.request))
+
+        @app.get("/stream")
+        @job
+        def streaming() -> Any:
+            return (work(each) for each in [None])
 
         return app
 
@@ -383,17 +512,23 @@ class WithFlask(OfAFramework, OnAServer):
         site = redis_ratelimit.flask.RateLimit(limiter, SITE, key=lambda: "site", name="site", pk=lambda: b"all")
         app.before_request(site.check)
         client = app.test_client()
-        answer = client.get("/search", headers={"x-user": "a"})
-        self.assertEqual(len(answer.headers.getlist("ratelimit")), 1)
-        self.assertEqual(names(answer.headers["ratelimit-policy"]), ["site", "search"])
-        self.assertEqual(answer.headers["x-ratelimit-limit"], "2")
-        self.assertIn("pk=:YWxs:", answer.headers["ratelimit"])
-        client.get("/search", headers={"x-user": "a"})
-        answer = client.get("/search", headers={"x-user": "a"})
-        self.check_denied(answer.status_code, answer.headers, answer.data, ["search"])
-        self.assertEqual(names(answer.headers["ratelimit"]), ["site", "search"])
+        answers = [client.get("/search", headers={"x-user": "a"}) for _ in range(3)]
+        for answer in answers:
+            self.assertEqual(len(answer.headers.getlist("ratelimit")), 1)
+            self.assertEqual(names(answer.headers["ratelimit-policy"]), ["site", "search"])
+            self.assertEqual(answer.headers["x-ratelimit-limit"], "2")
+            self.assertIn("pk=:YWxs:", answer.headers["ratelimit"])
+        self.check_denied(answers[2].status_code, answers[2].headers, answers[2].data, ["search"])
         # Each request has its own.
         self.assertEqual(names(client.get("/search").headers["ratelimit"]), ["site"])
+
+    def test_a_request_that_ends_without_a_response_releases_what_it_holds(self) -> None:
+        app = self.app(limiter_now())
+        app.testing = True
+        with self.assertRaises(ZeroDivisionError):
+            app.test_client().get("/job", headers={"x-plan": "fail"})
+        self.assertEqual(held(), "0")
+        self.assertEqual(limiter_now().window_ro("{job}:units", UNITS).remaining, 4)
 
     def test_a_limiter_for_asyncio_is_refused(self) -> None:
         with self.assertRaisesRegex(TypeError, "must be a redis_ratelimit.Limiter, not one for asyncio"):
@@ -411,22 +546,23 @@ django.conf.settings.configure(
 )
 django.setup()
 of_django = redis_ratelimit.django.RateLimit
+search_limit = of_django(limiter_now(), RATE, key=by_user, name="search")
+soon_limiter = limiter_soon()
 
 
-@of_django(limiter_now(), RATE, key=by_user, name="search")
+@search_limit
 def search(request: Any) -> HttpResponse:
     if request.path == "/missing":
         raise Http404
+    if request.path == "/own":
+        add_reply(request, *OWN)
     return HttpResponse("found")
 
 
-@method_decorator(of_django(limiter_now(), RATE, key=by_user, name="search"), name="dispatch")
+@method_decorator(search_limit, name="dispatch")
 class Search(View):  # type: ignore[misc]
     def get(self, request: Any) -> HttpResponse:
         return HttpResponse("found by a class")
-
-
-soon_limiter = limiter_soon()
 
 
 @of_django(soon_limiter, RATE, key=by_user, name="search")
@@ -434,22 +570,34 @@ async def search_soon(request: Any) -> HttpResponse:
     return HttpResponse("found soon")
 
 
-urlpatterns = [
-    path("search", search),
-    path("missing", search),
-    path("other", Search.as_view()),
-    path("soon", search_soon),
-]
+@of_django(limiter_now(), limits_in, key=lambda _: "job", name="job")
+def working(request: Any) -> Any:
+    if request.path == "/stream":
+        return StreamingHttpResponse(work(each) for each in [None])
+    return HttpResponse(work(plan_in(request)))
+
+
+@of_django(soon_limiter, limits_in, key=lambda _: "job", name="job")
+async def working_soon(request: Any) -> Any:
+    async def parts() -> Any:
+        yield work(None)
+
+    return StreamingHttpResponse(parts()) if request.path == "/stream-soon" else HttpResponse(work(plan_in(request)))
+
+
+views = {"search": search, "missing": search, "own": search, "other": Search.as_view(), "soon": search_soon}
+views |= {"job": working, "stream": working, "job-soon": working_soon, "stream-soon": working_soon}
+urlpatterns = [path(name, view) for name, view in views.items()]
 
 
 class WithDjango(OfAFramework, OnAServer):
     site = ["site"]
 
-    def get(self, path: str, user: str | None = None) -> tuple[int, Any, bytes]:
-        answer = Client().get(path, headers={} if user is None else {"x-user": user})
-        return answer.status_code, answer.headers, answer.content
+    def get(self, path: str, user: str | None = None, plan: str | None = None) -> tuple[int, Any, bytes]:
+        answer = Client(raise_request_exception=False).get(path, headers=sent(user, plan))
+        return answer.status_code, answer.headers, answer.getvalue()
 
-    def undecided(self, answer: Any) -> tuple[int, Any, bytes]:
+    def answered(self, answer: Any) -> tuple[int, Any, bytes]:
         view: Any = of_django(fixed(answer), "@free", kind="throttle", key=lambda _: "k")(self.fail)
         found = view(RequestFactory().get("/"))
         return found.status_code, found.headers, found.content
@@ -459,32 +607,36 @@ class WithDjango(OfAFramework, OnAServer):
 
     def test_a_view_that_is_a_coroutine_function_has_its_limit(self) -> None:
         async def run() -> list[Any]:
-            client = AsyncClient()
+            client = AsyncClient(raise_request_exception=False)
             found = [await client.get("/soon", headers={"x-user": "a"}) for _ in range(3)]
+            jobs = [await client.get("/job-soon", headers={"x-plan": plan}) for plan in ("several", "fail")]
+            stream = await client.get("/stream-soon", headers={"x-plan": "several"})
+            jobs.append([part async for part in stream.streaming_content])
             await soon_limiter.aclose()
-            return found
+            return [*found, *jobs]
 
-        answers = asyncio.run(run())
+        *answers, job, failed, stream = asyncio.run(run())
         self.assertEqual([answer.status_code for answer in answers], [200, 200, 429])
         self.check_denied(429, answers[2].headers, answers[2].content, ["search"])
+        self.assertEqual((job.content, failed.status_code, stream, held()), (b"held 1", 500, [b"held 1"], "0"))
+        self.assertEqual(limiter_now().window_ro("{job}:units", UNITS).remaining, 0)
         self.assertIsNotNone(get_asgi_application())
 
     def test_a_limiter_of_the_wrong_kind_is_refused(self) -> None:
         async def view(request: Any) -> None: ...
 
-        with self.assertRaisesRegex(TypeError, "of a view with async def must be one of redis_ratelimit.asyncio"):
+        with self.assertRaisesRegex(TypeError, "must be one of redis_ratelimit.asyncio"):
             of_django(limiter_now(), RATE, key=str)(view)
-        with self.assertRaisesRegex(TypeError, "must be a redis_ratelimit.Limiter, as the view is no coroutine"):
+        with self.assertRaisesRegex(TypeError, "must be a redis_ratelimit.Limiter, not one for asyncio"):
             of_django(limiter_soon(), RATE, key=str)(print)
 
 
 class WithLitestar(unittest.TestCase):
     def test_the_reply_of_a_limiter_can_be_injected(self) -> None:
         reply = Reply(0, 5, 4, None, 1000, id=b"\xff")
-        of_all = AllReply(**{**vars(reply), "clause": 1, "answers": (reply,)})
         answers = {
             Reply: reply,
-            AllReply: of_all,
+            AllReply: AllReply(**{**vars(reply), "clause": 1, "answers": (reply,)}),
             Info: Info("bucket", full_in_ms=7),
             list[Held]: [Held(b"\xff", 1, 1000), Held("job", 2, 500)],
             list[TopKey]: [TopKey("k", 0, 3, 1)],
@@ -508,16 +660,15 @@ class WithLitestar(unittest.TestCase):
 class Addresses(unittest.TestCase):
     def test_the_address_of_a_request_is_found_in_each_framework(self) -> None:
         peer, fields = "10.0.0.1", ["192.0.2.66", "192.0.2.67, 2001:db8:1:2::1"]
-        sent = [(b"X-Forwarded-For", field.encode()) for field in fields]
-        scope = {"type": "http", "client": (peer, 5), "headers": sent}
+        headers = [(b"X-Forwarded-For", field.encode()) for field in fields]
+        scope = {"type": "http", "client": (peer, 5), "headers": headers}
         environ = {"REMOTE_ADDR": peer, "HTTP_X_FORWARDED_FOR": ",".join(fields)}
         unix = {"REMOTE_ADDR": ""}
-        of_flask = redis_ratelimit.flask.client_address
         app = flask.Flask("addresses")
 
         def in_flask(environ: Any, **options: Any) -> str:
             with app.test_request_context(environ_overrides=environ):
-                return of_flask(**options)
+                return redis_ratelimit.flask.client_address(**options)
 
         def in_django(environ: Any, **options: Any) -> str:
             return redis_ratelimit.django.client_address(RequestFactory().get("/", **environ), **options)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from redis_ratelimit import AllReply, Policy, Reply, Window, semaphore
-from redis_ratelimit._internal.gateway import (
+from redis_ratelimit.litellm.gateway import (
     MAX_ROUNDED_KEYS,
     ConfigurationError,
     Path,

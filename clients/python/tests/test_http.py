@@ -10,22 +10,26 @@ from fractions import Fraction
 from typing import Any
 
 from redis_ratelimit import (
+    AllReply,
     Clause,
     Rate,
     Reply,
     ReplyWithOptions,
     Window,
+    add_reply,
     client_address,
     headers,
     merged_headers,
     problem,
+    semaphore,
 )
-from redis_ratelimit._internal.http import Exchange, Options
+from redis_ratelimit.http.exchange import Exchange
 
 from .fixtures import ADDRESSES, HEADERS, HTTP, as_list, limit, reply
 
 #: Limits of both kinds in one list, which type checkers must accept as it stands.
 LIMITS = [Rate.per("60/min"), Window(1000, "1mo", fixed=True)]
+DENIED = Reply(1, 5, 0, 1500, 2000)
 
 
 class Headers(unittest.TestCase):
@@ -34,7 +38,6 @@ class Headers(unittest.TestCase):
             with self.subTest(case=case):
                 given = reply(case["reply"]), [*map(limit, case.get("limits", ()))], case.get("names", ())
                 self.assertEqual(headers(*given, pk=case.get("pk")), case["headers"])
-                self.assertEqual(merged_headers([ReplyWithOptions(*given, pk=case.get("pk"))]), case["headers"])
 
     def test_a_parser_of_structured_fields_reads_them(self) -> None:
         for case in [*HEADERS, *HTTP]:
@@ -58,23 +61,25 @@ class Headers(unittest.TestCase):
                     self.assertGreater(policy.get("w", 1), 0)
 
     def test_each_kind_of_headers_can_be_left_out(self) -> None:
-        denied = Reply(1, 5, 0, 1500, 2000)
-        self.assertEqual(headers(denied, standard=False, x_ratelimit=False), {"Retry-After": "2"})
-        self.assertEqual(headers(denied, LIMITS), headers(denied, LIMITS[:1]))
-        self.assertEqual(headers(denied, Rate(4, 1, timedelta(seconds=2)), "a")["RateLimit-Policy"], '"a";q=5;w=10')
-        with self.assertRaisesRegex(ValueError, "printable ASCII"):
-            headers(denied, names="ä")
-        clause: Any = Clause.window("k", Window(5, 60))
-        for wrong in clause, [clause]:
-            with self.assertRaisesRegex(TypeError, "each of limits must be a Rate, a Window, the name"):
-                headers(denied, wrong)
+        self.assertEqual(headers(DENIED, standard=False, x_ratelimit=False), {"Retry-After": "2"})
+        self.assertEqual(headers(DENIED, LIMITS), headers(DENIED, LIMITS[:1]))
+        self.assertEqual(headers(DENIED, Rate(4, 1, timedelta(seconds=2)), "a")["RateLimit-Policy"], '"a";q=5;w=10')
 
-    def test_the_version_of_the_draft_can_be_chosen(self) -> None:
-        stands = Reply(0, 5, 4, None, 1000)
-        self.assertEqual(headers(stands, version=10), headers(stands))
-        with self.assertRaisesRegex(ValueError, "version must be one of 10, not 7"):
-            headers(stands, version=7)
-        self.assertRaisesRegex(ValueError, "version must be one of 10, not 9", Options, version=9)
+    def test_wrong_arguments_are_refused(self) -> None:
+        wrong: Any = 5
+        for given, says in (
+            (lambda: headers(DENIED, names="ä"), "printable ASCII"),
+            (lambda: headers(DENIED, [wrong]), "each of limits must be a Rate, a Window, the name"),
+            (lambda: headers(DENIED, version=7), "version must be one of 10, not 7"),
+            (lambda: Window(5, 60, unit=wrong), "unit must be a text"),
+            (lambda: Window(5, 60, unit="ü"), "unit must be printable ASCII"),
+            (lambda: Window(5, 60, unit=""), "unit must be printable ASCII"),
+            (lambda: client_address("::1", proxies=-1), "proxies must be at least 0"),
+            (lambda: client_address("::1", proxies=True), "proxies must be an integer"),
+            (lambda: client_address("::1", ipv6_prefix=0), "ipv6_prefix must be from 1 to 128"),
+            (lambda: client_address("::1", ipv6_prefix=129), "ipv6_prefix must be from 1 to 128"),
+        ):
+            self.assertRaisesRegex((TypeError, ValueError), says, given)
 
     def test_the_headers_have_the_unit_and_the_partition_key(self) -> None:
         stands, window = Reply(0, 500, 499, None, 60_000), Window.per("500/min", unit='a "b"')
@@ -84,11 +89,21 @@ class Headers(unittest.TestCase):
                 as_list(found["RateLimit-Policy"]), [("default", {"q": 500, "qu": 'a "b"', "w": 60, "pk": sent})]
             )
             self.assertEqual(as_list(found["RateLimit"]), [("default", {"r": 499, "t": 60, "pk": sent})])
-        self.assertRaisesRegex(TypeError, "unit must be a text", Window, 5, 60, unit=5)
-        self.assertRaisesRegex(ValueError, "unit must be printable ASCII", Window, 5, 60, unit="ü")
-        self.assertRaisesRegex(ValueError, "unit must be printable ASCII", Window, 5, 60, unit="")
         # The unit is not sent to the server.
         self.assertEqual(Window(5, 60, unit="tokens").options(), ())
+
+    def test_clauses_are_the_limits_and_names_of_their_reply(self) -> None:
+        clauses: list[Clause | list[Clause]] = [
+            Clause.window("{u}:minute", Window.per("60/min"), name="minute"),
+            [Clause.throttle(b"{u}:plan", "@plan"), Clause.throttle("{u}:ü", Rate.per("5/min"), name='"ü"')],
+            Clause.acquire("{u}:calls", semaphore(3)),
+        ]
+        one = Reply(0, 9, 8, None, 1000)
+        answer = AllReply(**{**vars(one), "clause": 1, "answers": (one,) * 4})
+        policies = '"minute";q=9;w=60, "plan";q=9, "\\"\\\\xfc\\"";q=9;w=60, "limit-4";q=9;qu="concurrent-requests"'
+        self.assertEqual(headers(answer, clauses)["RateLimit-Policy"], policies)
+        denied = AllReply(1, 9, 0, 1000, 1000, clause=1, answers=(Reply(1, 9, 0, 1000, 1000), *(one,) * 3))
+        self.assertEqual(problem(denied, clauses)["violated-policies"], ["minute"])
 
     def test_the_headers_never_understate_a_rate(self) -> None:
         chance = random.Random(1)
@@ -103,85 +118,62 @@ class Headers(unittest.TestCase):
             most = max(Fraction(policy["q"] - 1, policy["w"]), Fraction(rate.burst + 1, max(1, policy["w"] - 1)))
             self.assertLessEqual(min(most, Fraction(policy["q"] - 1, policy["w"])), true, rate)
 
-    def test_a_denial_has_problem_details(self) -> None:
-        denied = Reply(1, 5, 0, 1500, 2000)
-        self.assertEqual(
-            problem(denied, "@free"),
-            {
-                "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
-                "title": "Request cannot be satisfied as assigned quota has been exceeded",
-                "status": 429,
-                "violated-policies": ["free"],
-            },
-        )
-        for nobody in problem(), problem(Reply(1, 0, 0, None, 0, reachable=False)):
-            self.assertEqual(
-                nobody["type"], "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
-            )
-            self.assertEqual(nobody["status"], 503)
-
 
 class SeveralLimits(unittest.TestCase):
     def test_they_end_in_one_set_of_headers(self) -> None:
         for case in HTTP:
             with self.subTest(case=case):
-                made = Exchange()
-                answers = []
+                request: dict[str, Any] = {}
+                made = Exchange.of(request)
                 for asked in case["asked"]:
-                    given = reply(asked["reply"]), [*map(limit, asked.get("limits", ()))], asked.get("names", ())
-                    made.add(*given, pk=asked.get("pk"))
-                    answers.append(ReplyWithOptions(*given, pk=asked.get("pk")))
+                    limits, names = [*map(limit, asked.get("limits", ()))], asked.get("names", ())
+                    add_reply(request, reply(asked["reply"]), limits, names, pk=asked.get("pk"))
                 self.assertEqual(made.headers(), case["headers"])
-                self.assertEqual(merged_headers(answers), case["headers"])
+                self.assertEqual(merged_headers(made.replies), case["headers"])
                 self.assertEqual(made.status, case["status"])
                 if case["status"] != 200:
                     self.assertEqual(made.problem()["violated-policies"], case["violated"])
                     self.assertEqual(json.loads(made.body())["status"], case["status"])
 
     def test_merged_headers_leave_out_what_each_reply_leaves_out(self) -> None:
-        loose, tight = Reply(0, 10, 9, None, 1000), Reply(1, 5, 0, 1500, 2000)
+        loose = Reply(0, 10, 9, None, 1000)
         told = [
             ReplyWithOptions(loose, Window(10, 1), "a", standard=False),
-            ReplyWithOptions(tight, Window(5, 2), "a", x_ratelimit=False),
+            ReplyWithOptions(DENIED, Window(5, 2), "a", x_ratelimit=False),
         ]
         self.assertEqual(merged_headers([]), {})
         found = merged_headers(told)
         self.assertEqual(found["RateLimit-Policy"], '"a-2";q=5;w=2')
         self.assertEqual((found["X-RateLimit-Limit"], found["Retry-After"]), ("10", "2"))
-        with self.assertRaisesRegex(ValueError, "version must be one of 10, not 9"):
-            merged_headers([ReplyWithOptions(loose, version=9)])
 
-    def test_a_limit_that_is_asked_twice_is_listed_once(self) -> None:
-        made = Exchange()
-        for remaining in 9, 8:
-            made.add(Reply(0, 10, remaining, None, 1000), Window(10, 1), "a", identity=("k", "a"))
-        self.assertEqual(made.headers()["RateLimit"], '"a";r=8;t=1')
+    def test_a_denial_has_problem_details_whoever_decided(self) -> None:
+        kinds = "https://iana.org/assignments/http-problem-types#"
+        quota = "Request cannot be satisfied as assigned quota has been exceeded"
+        capacity = "Request cannot be satisfied due to temporary server capacity constraints"
+        fallback = Reply(1, 5, 0, 1500, 2000, reachable=False)
+        away = Reply(1, 0, 0, None, 0, reachable=False)
+        # A limit of 0, in a call with several.
+        closed = AllReply(1, 0, 0, None, 0, clause=1, answers=(Reply(1, 0, 0, None, 0),), reachable=False)
+        cases: list[tuple[Reply | None, int, list[str], str | None]] = [
+            (DENIED, 429, ["free"], "2"),
+            (fallback, 429, ["free"], "2"),
+            (closed, 429, ["free"], None),
+            (away, 503, [], None),
+            (None, 503, [], None),
+        ]
+        for answer, status, violated, retry_after in cases:
+            with self.subTest(answer=answer):
+                kind, title = ("quota-exceeded", quota) if status == 429 else ("temporary-reduced-capacity", capacity)
+                expected = {"type": kinds + kind, "title": title, "status": status, "violated-policies": violated}
+                self.assertEqual(problem(answer, "@free"), expected)
+                if answer is not None:
+                    self.assertEqual(headers(answer, "@free").get("Retry-After"), retry_after)
 
     def test_a_busy_limiter_is_503_whatever_others_say(self) -> None:
         made = Exchange()
-        made.add(Reply(1, 10, 0, 500, 1000), identity=1)
+        made.add(DENIED, None, ())
         made.is_busy = True
-        self.assertEqual((made.status, made.problem()["status"]), (503, 503))
-
-    def test_headers_set_by_a_handler_are_kept(self) -> None:
-        made = Exchange()
-        made.add(Reply(0, 100, 40, None, 60_000), Window(100, 60))
-        theirs = headers(Reply(1, 10, 0, 1500, 9000), Window(10, 9))
-        present = {name.lower(): value for name, value in theirs.items()}
-        found = made.headers(present)
-        self.assertEqual(found["RateLimit-Policy"], '"default";q=100;w=60, "default-2";q=10;w=9')
-        self.assertEqual(found["RateLimit"], '"default";r=40;t=60, "default-2";r=0;t=2')
-        self.assertEqual((found["X-RateLimit-Limit"], found["X-RateLimit-Remaining"]), ("10", "0"))
-        self.assertNotIn("Retry-After", found)
-        # A second middleware finds these headers, and adds nothing.
-        self.assertEqual(made.headers({name.lower(): value for name, value in found.items()}), found)
-
-    def test_names_with_commas_and_quotes_are_not_split(self) -> None:
-        made = Exchange()
-        made.add(Reply(0, 100, 40, None, 60_000), names='a, "b"')
-        theirs = headers(Reply(0, 10, 3, None, 9000), names='a, "b"')
-        found = made.headers({name.lower(): value for name, value in theirs.items()})
-        self.assertEqual([name for name, _ in as_list(found["RateLimit"])], ['a, "b"', 'a, "b"-2'])
+        self.assertEqual((made.status, made.problem()["status"], made.websocket_code), (503, 503, 1013))
 
 
 class Addresses(unittest.TestCase):
@@ -191,15 +183,3 @@ class Addresses(unittest.TestCase):
                 options = {"proxies": case.get("proxies", 0), "ipv6_prefix": case.get("prefix", 64)}
                 found = client_address(case["peer"], case.get("forwarded_for"), **options)
                 self.assertEqual(found, case["address"])
-
-    def test_wrong_numbers_are_refused(self) -> None:
-        cases: list[tuple[dict[str, Any], str]] = [
-            ({"proxies": -1}, "proxies must be at least 0"),
-            ({"proxies": True}, "proxies must be an integer"),
-            ({"ipv6_prefix": 0}, "ipv6_prefix must be from 1 to 128"),
-            ({"ipv6_prefix": 129}, "ipv6_prefix must be from 1 to 128"),
-            ({"ipv6_prefix": 64.0}, "ipv6_prefix must be an integer"),
-        ]
-        for options, says in cases:
-            with self.assertRaisesRegex((TypeError, ValueError), says):
-                client_address("::1", **options)

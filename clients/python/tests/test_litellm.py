@@ -27,9 +27,9 @@ from uuid import uuid4
 import yaml
 
 from redis_ratelimit import Busy, Limiter, Window, litellm
-from redis_ratelimit._internal import costs
-from redis_ratelimit._internal.core import Failure
-from redis_ratelimit._internal.gateway import read_settings
+from redis_ratelimit.asyncio import Reservation
+from redis_ratelimit.litellm import callback, costs, proxy, requests
+from redis_ratelimit.litellm.gateway import read_settings
 
 from .fixtures import make
 from .llm import MASTER_KEY, Gateway, Provider, chat, key
@@ -38,7 +38,7 @@ from .servers import ADMIN, MODULE, PATIENCE, Proxy, Server, restrict, until
 PORT = int(os.environ["RATELIMIT_PORT"])
 CLUSTER_PORT = int(os.environ["RATELIMIT_CLUSTER_PORT"])
 #: The class of the errors of the hooks. FastAPI is not installed where types are checked.
-Refused: type[Any] = vars(litellm)["HTTPException"]
+Refused: type[Any] = vars(callback)["HTTPException"]
 PAGE = Path(__file__).parents[3] / "docs" / "litellm.md"
 
 #: Each test has keys of a plan, and the limits for that plan.
@@ -612,30 +612,35 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
                 await self.one_request(share, data())
             with self.assertRaises(Refused) as raised:
                 await self.begin(share, data())
-            self.assertEqual(raised.exception.status_code, 503)
+            self.assertEqual(raised.exception.status_code, 429)
+            self.assertTrue(3500 < int(raised.exception.headers["retry-after"]) <= 3600)
 
     async def test_a_request_that_ended_while_redis_was_away_is_settled_when_it_is_back(self) -> None:
-        for has_failed in False, True:
+        for has_failed, lease in (False, "1h"), (True, "1h"), (False, "1s"):
             with Server("--appendonly", "yes", "--appendfsync", "always") as server:
-                limiter, request = await self.begun(port=server.port, lease="1h", count_lapsed=True)
+                limiter, request = await self.begun(port=server.port, lease=lease, count_lapsed=lease == "1h")
                 server.kill()
                 failure = RuntimeError("the provider failed")
                 fail = limiter.async_post_call_failure_hook
                 end = fail(request, failure, auth()) if has_failed else self.end(limiter, request)
                 # The answer does not wait for it.
                 await asyncio.wait_for(end, 20)
+                # Nothing could be sent, so what is no longer reserved is counted all the same.
+                await asyncio.sleep(1.1 if lease == "1s" else 0)
                 server.start()
                 found = await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h"))
                 self.assertEqual(found, 0 if has_failed else 7)
 
     async def test_what_a_request_used_is_counted_when_redis_has_time(self) -> None:
         limiter, request = await self.begun()
-        attempt, busy = limiter.limiter._core.try_to_send, [Failure(Busy("a test"), False, is_temporary=True)]
+        settle, busy = Reservation.apply, [Busy("a test")]
 
-        async def busy_once(call: Any) -> Any:
-            return busy.pop() if busy else await attempt(call)
+        async def busy_once(reservation: Any, *cost: Any) -> Any:
+            if busy:
+                raise busy.pop()
+            return await settle(reservation, *cost)
 
-        with mock.patch.object(limiter.limiter._core, "try_to_send", busy_once):
+        with mock.patch.object(Reservation, "apply", busy_once):
             await self.end(limiter, request)
             self.assertEqual(await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h")), 7)
         self.assertEqual(busy, [])
@@ -701,7 +706,7 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
     async def test_a_stream_of_which_nothing_is_heard_counts_its_input_and_what_was_streamed(self) -> None:
         limiter = self.limiter({"input_tokens": "1000/h"}, {"output_tokens": "1000/h"}, {"requests": "9/h"})
         for chunks, is_sent, counts in ((0, True, [1, 0, 1]), (3, True, [1, 3, 2]), (0, False, [0, 0, 2])):
-            with self.subTest(chunks=chunks, is_sent=is_sent), mock.patch.object(litellm, "GRACE_SECONDS", 0.05):
+            with self.subTest(chunks=chunks, is_sent=is_sent), mock.patch.object(callback, "GRACE_SECONDS", 0.05):
                 request = data()
                 if not is_sent:
                     request["litellm_logging_obj"].model_call_details.clear()
@@ -843,8 +848,8 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
             request = await limiter._estimated(
                 limiter.settings.asked(lambda _: []), dict(body), "pass_through_endpoint", [], auth()
             )
-            usage = litellm._passed_usage(answer, request)
-            found = tuple(usage.count(unit) for unit in ("input_tokens", "output_tokens", "tokens"))
+            used = request.passed_usage(answer)
+            found = tuple(used.count(unit) for unit in ("input_tokens", "output_tokens", "tokens"))
             self.assertEqual(found, expected, answer)
 
     def test_the_price_of_a_request_is_the_highest_that_litellm_knows(self) -> None:
@@ -884,7 +889,7 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
     def test_the_server_is_checked_when_the_proxy_starts(self) -> None:
         def check(port: int, limit: str) -> None:
             section = {"url": f"redis://127.0.0.1:{port}", "limits": [{"tokens": limit}]}
-            litellm._check_server(read_settings(section, str), lambda path: "/".join(map(str, path)))
+            proxy._check_server(read_settings(section, str), lambda path: "/".join(map(str, path)))
 
         self.plain.config_set("ratelimit.policies", "free WINDOW 5 60")
         self.addCleanup(self.plain.config_set, "ratelimit.policies", "")
@@ -900,13 +905,13 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
 
     def test_a_key_that_is_no_hash_is_hashed(self) -> None:
         for owner in auth(token="secret"), auth(token=None, api_key="secret"):
-            self.assertRegex(litellm._values("key", owner, {}, [])[0], "^[0-9a-f]{64}$")
-        self.assertEqual(litellm._values("key", auth(token=None, api_key=None), {}, []), [])
+            self.assertRegex(requests.values("key", owner, {}, [])[0], "^[0-9a-f]{64}$")
+        self.assertEqual(requests.values("key", auth(token=None, api_key=None), {}, []), [])
 
     def test_fields_are_those_of_the_operator_before_those_of_litellm(self) -> None:
         owner = auth(metadata={"plan": True, "list": []}, tpm_limit=5, team_metadata={"rpm_limit": 1}, team_rpm_limit=2)
         found = {
-            name: litellm._values(name, owner, {"litellm_metadata": {"job": "x"}}, [])
+            name: requests.values(name, owner, {"litellm_metadata": {"job": "x"}}, [])
             for name in ("key.plan", "key.list", "key.tpm_limit", "team.rpm_limit", "user.rpm_limit", "metadata.job")
         }
         expected = {"key.plan": ["true"], "key.list": [], "key.tpm_limit": ["5"], "team.rpm_limit": ["1"]}

@@ -150,8 +150,12 @@ class Readme(WithExamples):
         names = self.run_block(blocks("python")[8])
         with TestClient(names["app"]) as client:
             answers = [client.get("/search?q=x") for _ in range(6)]
+            reports = [client.get("/report", headers=headers) for headers in ({"x-user": "a"}, {})]
         self.assertEqual(answers[0].json(), "found x")
         self.check(answers)
+        policies = '"day";q=100;w=86400, "running";q=3;qu="concurrent-requests"', '"address";q=5;w=60'
+        for answer, policy in zip(reports, policies):
+            self.assertEqual(answer.headers["RateLimit-Policy"], '"site";q=1000;w=3600, ' + policy)
 
     def test_the_application_of_flask_runs(self) -> None:
         names = self.run_block(blocks("python")[9])

@@ -6,10 +6,8 @@ if not reply:
     print("come back after", reply.retry_after)
 """
 
-from ._internal.address import client_address
 from ._internal.clauses import Clause
 from ._internal.core import Fallback
-from ._internal.http import ReplyWithOptions, headers, merged_headers, problem
 from ._internal.limiter import Limiter, Local, Reservation
 from ._internal.memory import MemoryLimiter
 from ._internal.options import AllOptions, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
@@ -30,6 +28,9 @@ from ._internal.replies import (
     UnexpectedReply,
     UnknownPolicy,
 )
+from .http.address import client_address
+from .http.exchange import add_reply
+from .http.headers import ReplyWithOptions, headers, merged_headers, problem
 
 __version__ = "0.1.0"
 
@@ -63,6 +64,7 @@ __all__ = [
     "Window",
     "WindowOptions",
     "__version__",
+    "add_reply",
     "client_address",
     "headers",
     "merged_headers",

@@ -9,17 +9,14 @@ async def search(): ...
 
 # Without `from __future__ import annotations`, because FastAPI reads the annotations of dependencies.
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 from fastapi import FastAPI, HTTPException, Request, Response, WebSocket, WebSocketException
 from fastapi.requests import HTTPConnection
 
 from . import asgi
-from ._internal import limiter as synchronous
-from ._internal.headers import Limit, PartitionKey
-from ._internal.http import PROBLEM, Exchange, Options, Rule
-from ._internal.io import await_if_needed
+from .http.exchange import PROBLEM, Exchange
+from .http.rule import Rule
 
 __all__ = ["RateLimit", "RateLimited", "client_address", "setup"]
 
@@ -51,47 +48,24 @@ def setup(app: FastAPI) -> None:
     app.add_middleware(asgi.RateLimitMiddleware)
 
 
-class RateLimit:
-    """A dependency that asks a limit, for a route, a router or the whole application.
+class RateLimit(Rule[[HTTPConnection]]):
+    """A dependency that asks limits, for a route, a router or the whole application.
 
-    `limiter` is a redis_ratelimit.asyncio.Limiter. `limit` is a Rate, a Window or the name of a policy. A policy needs its
-    `kind`, "throttle" or "window". `key` returns the key in Redis for a request, or None if the request has no limit; it may
-    be a coroutine function. Limits with the same key share their count. `quantity` is the quantity that a request takes.
-    `name` is the name of the limit in the headers. `pk` is the partition key, or a function that returns it for a request.
-
-    A denied request is answered 429, or 503 if no server could decide; a WebSocket connection is closed with 1008 or 1013.
+    `limiter` is a redis_ratelimit.asyncio.Limiter. `key` and `limit` may be coroutine functions of the request. A denied
+    request is answered 429, or 503 if nobody could decide; a WebSocket connection is closed with 1008 or 1013.
+    The other arguments are those of redis_ratelimit.asgi.RateLimit.
     """
 
-    def __init__(
-        self,
-        limiter: Any,
-        limit: "Limit",
-        *,
-        key: "Callable[[HTTPConnection], str | bytes | Awaitable[str | bytes | None] | None]",
-        quantity: int = 1,
-        name: "str | None" = None,
-        kind: "str | None" = None,
-        pk: "PartitionKey | Callable[[HTTPConnection], PartitionKey | None] | None" = None,
-        version: int = 10,
-        standard: bool = True,
-        x_ratelimit: bool = True,
-    ) -> None:
-        if isinstance(limiter, synchronous.Limiter):
-            raise TypeError("the limiter must be one of redis_ratelimit.asyncio: another would stop the event loop")
-        self._rule = Rule(limiter, limit, key, quantity, name, kind, pk, Options(standard, x_ratelimit, version))
+    _is_asynchronous = True
 
-    async def __call__(self, request: HTTPConnection, response: Response) -> None:
-        """Asks the limit of a request; raises RateLimited if it is denied."""
-        rule = self._rule
-        key = await await_if_needed(rule.key(request))
-        if key is None:
-            return
-        exchange = Exchange.of(request.scope)
-        with exchange.noting_busy():
-            rule.note(exchange, key, await await_if_needed(rule.ask(key)), request)
-        if exchange.status == 200:
-            response.headers.update(exchange.headers(dict(response.headers)))
-        elif isinstance(request, WebSocket):
-            raise WebSocketException(exchange.websocket_code, exchange.problem()["title"])
-        else:
-            raise RateLimited(exchange)
+    async def __call__(self, request: HTTPConnection, response: Response) -> AsyncIterator[None]:
+        """Asks the limits of a request, and holds what they reserve until its end; raises RateLimited if it is denied."""
+        exchange = Exchange.of(request)
+        async with await self._ask_async(exchange, request):
+            if exchange.status != 200:
+                if isinstance(request, WebSocket):
+                    raise WebSocketException(exchange.websocket_code, exchange.problem()["title"])
+                raise RateLimited(exchange)
+            if not exchange.has_writer:
+                response.headers.update(exchange.headers())
+            yield

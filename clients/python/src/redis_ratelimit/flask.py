@@ -8,19 +8,20 @@ def search(): ...
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
 import flask
 
-from . import asyncio
-from ._internal.address import address_in
-from ._internal.headers import Limit, PartitionKey
-from ._internal.http import PROBLEM, Exchange, Options, Rule
+from .http.address import address_in
+from .http.exchange import PROBLEM, Exchange, Held
+from .http.rule import Rule
 
 __all__ = ["RateLimit", "client_address"]
 
 View = TypeVar("View", bound=Callable[..., Any])
+#: The name under which the environment of a request has what it holds.
+_HELD = "redis_ratelimit.held"
 
 
 def client_address(*, proxies: int = 0, ipv6_prefix: int = 64) -> str:
@@ -28,57 +29,24 @@ def client_address(*, proxies: int = 0, ipv6_prefix: int = 64) -> str:
     return address_in(flask.request.environ, proxies, ipv6_prefix)
 
 
-def _with_headers(response: flask.Response) -> flask.Response:
-    exchange = Exchange.of(flask.request.environ)
-    present = {name.lower(): ", ".join(response.headers.getlist(name)) for name in response.headers.keys()}  # noqa: SIM118
-    for name, value in exchange.headers(present).items():
-        response.headers[name] = value
-    return response
+class RateLimit(Rule[[]]):
+    """A decorator that asks limits before a view.
 
-
-class RateLimit:
-    """A decorator that asks a limit before a view.
-
-    `limiter` is a redis_ratelimit.Limiter. `limit` is a Rate, a Window or the name of a policy. A policy needs its `kind`,
-    "throttle" or "window". `key` returns the key in Redis for the current request, or None if the request has no limit.
-    Limits with the same key share their count. `quantity` is the quantity that a request takes. `name` is the name of the
-    limit in the headers. `pk` is the partition key, or a function that returns it for the current request.
-
-    A denied request is answered 429, or 503 if no server could decide. `app.before_request(RateLimit(...).check)` asks
-    before every view.
+    `limiter` is a redis_ratelimit.Limiter. The functions `limit`, `key` and `pk` have no argument: they look at
+    flask.request. A denied request is answered 429, or 503 if nobody could decide.
+    `app.before_request(RateLimit(...).check)` asks before every view. The other arguments are those of
+    redis_ratelimit.asgi.RateLimit.
     """
 
-    def __init__(
-        self,
-        limiter: Any,
-        limit: Limit,
-        *,
-        key: Callable[[], str | bytes | None],
-        quantity: int = 1,
-        name: str | None = None,
-        kind: str | None = None,
-        pk: PartitionKey | Callable[[], PartitionKey | None] | None = None,
-        version: int = 10,
-        standard: bool = True,
-        x_ratelimit: bool = True,
-    ) -> None:
-        if isinstance(limiter, asyncio.Limiter):
-            raise TypeError("the limiter must be a redis_ratelimit.Limiter, not one for asyncio")
-        self._rule = Rule(limiter, limit, key, quantity, name, kind, pk, Options(standard, x_ratelimit, version))
+    _is_asynchronous = False
 
     def check(self) -> flask.Response | None:
-        """Asks the limit of the current request. Returns the response to a denied one, or None."""
-        rule = self._rule
-        key = rule.key()
-        if key is None:
-            return None
+        """Asks the limits of the current request. Returns the response to a denied one, or None."""
         environ = flask.request.environ
-        is_first = Exchange.NAME not in environ
         exchange = Exchange.of(environ)
-        if is_first:
-            flask.after_this_request(_with_headers)
-        with exchange.noting_busy():
-            rule.note(exchange, key, rule.ask(key))
+        if exchange.begin_writing():
+            flask.after_this_request(_finish)
+        environ.setdefault(_HELD, []).append(self._ask(exchange).__enter__())
         if exchange.status == 200:
             return None
         return flask.Response(exchange.body(), exchange.status, content_type=PROBLEM)
@@ -90,3 +58,21 @@ class RateLimit:
             return flask.current_app.ensure_sync(view)(*args, **kwargs) if denied is None else denied
 
         return cast(View, limited)
+
+
+def _finish(response: flask.Response) -> flask.Response:
+    """Writes the headers, and lets go of what the request holds when the response has been sent."""
+    environ = flask.request.environ
+    response.headers.update(Exchange.of(environ).headers())
+    for held in environ.get(_HELD, ()):
+        held.status = response.status_code
+        response.call_on_close(partial(held.__exit__, None, None, None))
+    return response
+
+
+@flask.request_tearing_down.connect
+def _release(_: Any, exc: BaseException | None = None, **__: Any) -> None:
+    """Lets go of what a request held that ended with an exception, and perhaps without a response."""
+    held: list[Held] = flask.request.environ.get(_HELD, ()) if exc is not None else []
+    for each in held:
+        each.__exit__(type(exc), exc, None)

@@ -6,12 +6,12 @@ def at_most(limiter: Limiter, key: Key, window: WindowLike, wait: Duration) -> R
 
 from ._internal.clauses import Clauses
 from ._internal.core import Deadline, Unreachable
-from ._internal.headers import AnyLimit, Limit, PartitionKey
 from ._internal.libraries import Client
 from ._internal.memory import Clock, Policies
 from ._internal.parameters import Duration, Key, Period, RateLike, WindowLike
 from ._internal.replies import Id
 from ._internal.reservation import Cost, Settle
+from .http.headers import AnyLimit, Limit, PartitionKey
 
 __all__ = [
     "AnyLimit",

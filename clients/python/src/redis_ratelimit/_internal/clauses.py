@@ -50,6 +50,8 @@ class Clause:
     key: Key
     words: tuple[Word, ...]
     name: str
+    #: The limit: a Rate, a Window or the name of a policy.
+    limit: RateLike | WindowLike
     _traits: Traits = field(repr=False)
 
     @property
@@ -79,7 +81,7 @@ class Clause:
         words = "THROTTLE", *limit_words(rate, Rate), whole("quantity", quantity)
         options = option_words(rate, leave=leave, check=check, shadow=shadow, ban=ban)
         traits = Traits(0 if check else quantity, shadow, is_plain=not options)
-        return _clause(key, (*words, *options), name, traits)
+        return _clause(key, rate, (*words, *options), name, traits)
 
     @staticmethod
     def window(
@@ -99,7 +101,7 @@ class Clause:
         words = "WINDOW", *limit_words(window, Window), whole("quantity", quantity)
         options = option_words(window, leave=leave, count_denied=count_denied, check=check, shadow=shadow, ban=ban)
         traits = Traits(0 if check else quantity, shadow, is_plain=options == option_words(window))
-        return _clause(key, (*words, *options), name, traits)
+        return _clause(key, window, (*words, *options), name, traits)
 
     @staticmethod
     def acquire(
@@ -123,17 +125,17 @@ class Clause:
         )
         lease_ms = None if lease is None else milliseconds("lease", lease)
         traits = Traits(0 if check else quantity, shadow, is_semaphore=is_semaphore(window), lease_ms=lease_ms, id=id)
-        return _clause(key, (*words, *options), name, traits)
+        return _clause(key, window, (*words, *options), name, traits)
 
 
-def _clause(key: Key, words: tuple[Word, ...], name: str, traits: Traits) -> Clause:
+def _clause(key: Key, limit: RateLike | WindowLike, words: tuple[Word, ...], name: str, traits: Traits) -> Clause:
     """Returns a clause. Checks the key and the name, which is the key by default."""
     if not isinstance(key, (str, bytes)):
         raise TypeError(f"a key must be str or bytes, not {key!r}")
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, not {name!r}")
     key_text = key if isinstance(key, str) else key.decode("utf-8", "backslashreplace")
-    return Clause(key, words, name or key_text, traits)
+    return Clause(key, words, name or key_text, limit, traits)
 
 
 #: The limits of all(), and of reservations of several limits. A list in the place of a clause is a group.

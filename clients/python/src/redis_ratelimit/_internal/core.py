@@ -214,6 +214,8 @@ class Core(Connector[IOType]):
                 # A program that chose an id can try again with it.
                 self._release_lost(own, call, attempt)
             decide = self._fallback_of(call, name, raised)
+            # Without that the call cannot have been counted. LiteLLM's callback asks for it.
+            raised.was_sent = attempt.is_sent  # type: ignore[attr-defined]
             if decide is None:
                 raise raised from (None if raised is error else error)
         except BaseException:

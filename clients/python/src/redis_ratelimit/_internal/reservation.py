@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, Union
 from . import calls, several
 from .calls import Call
 from .clauses import Clause, Clauses
-from .core import Core, Failure
+from .core import Core
 from .io import DEFAULT_SECONDS, await_if_needed
 from .options import ReserveOptions
 from .parameters import Duration, Key, WindowLike, milliseconds, whole
@@ -63,6 +63,8 @@ class ReservationBase:
         #: The fallback's own reservation of several limits, if the fallback reserved.
         self._fallback_reservation: Any = None
         self._costs: dict[str, int] = {}
+        #: The names of the limits whose lease had ended before they were last settled or renewed.
+        self.lapsed: tuple[str, ...] = ()
         self._settled = False
         self._reply: Reply | None = None
         #: True until a reservation from acquire() is entered for the first time.
@@ -218,22 +220,26 @@ class ReservationBase:
         if cost is not None:
             self.set(cost)
         self._settled = True
-        return not await self._settle_or_renew("apply")
+        return not await self._note_lapsed("apply")
 
     async def _release(self) -> bool:
         self._settled = True
-        return not await self._settle_or_renew("release")
+        return not await self._note_lapsed("release")
+
+    async def _note_lapsed(self, name: str, lease: Duration | None = None) -> tuple[str, ...]:
+        self.lapsed = tuple(await self._settle_or_renew(name, lease))
+        return self.lapsed
 
     async def _renew(self, lease: Duration | None) -> bool:
         if lease is None:
-            return not await self._settle_or_renew("renew")
+            return not await self._note_lapsed("renew")
         before = self._renewal_seconds
         self._renew_within(milliseconds("lease", lease, 1))
         after = self._renewal_seconds
         # Until the server has replied, either of the two leases may be in force.
         self._renewal_seconds = min(before, after)
         self._begin_renewing()
-        is_held = not await self._settle_or_renew("renew", lease)
+        is_held = not await self._note_lapsed("renew", lease)
         self._renewal_seconds = after
         return is_held
 
@@ -348,12 +354,3 @@ class AsyncReservationMethods(ReservationBase):
     async def renew(self, lease: Duration | None = None) -> bool:
         """Restarts the lease. Returns False if it has ended or the reservation was settled."""
         return await self._renew(lease)
-
-
-async def try_to_settle(reservation: ReservationBase, name: Literal["apply", "release"]) -> list[str] | Failure:
-    """Applies or releases several limits, for a caller that tries again after a failure. Returns the names of the limits
-    whose lease had ended."""
-    reservation._settled = True
-    if reservation._fallback_reservation is not None or not reservation._reserved:
-        return await reservation._settle_or_renew(name)
-    return await reservation._core.try_to_send(reservation._call_for(name))

@@ -1,10 +1,11 @@
-"""Limits for a gateway to language models: their configuration, and what clients are told. litellm.py makes the calls."""
+"""Limits for a gateway to language models: their configuration, and what clients are told."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
@@ -14,23 +15,17 @@ from math import ceil
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from .clauses import Clause
-from .headers import seconds, wait_ms
-from .http import headers
-from .parameters import Duration, Window, WindowLike, milliseconds, semaphore
-from .replies import AllReply, Policy
+from .. import AllReply, Clause, Policy, Window, headers, semaphore
+from .._internal.parameters import milliseconds
+from ..http.headers import is_decided, seconds, wait_ms
+from ..types import Deadline, Duration, WindowLike
 
 T = TypeVar("T")
 
 #: The units that a limit may count. Dollars are counted in millionths. `calls` are calls that run at the same time.
 UNITS = "requests", "tokens", "input_tokens", "output_tokens", "dollars", "calls"
 #: The names of units in HTTP headers.
-_HEADER_UNITS = {
-    "tokens": "tokens",
-    "input_tokens": "input-tokens",
-    "output_tokens": "output-tokens",
-    "dollars": "microdollars",
-}
+_HEADER_UNITS = {unit: unit.replace("_", "-") for unit in UNITS if "tokens" in unit} | {"dollars": "microdollars"}
 #: The dimensions by which a limit may count.
 DIMENSIONS = "key", "user", "team", "organization", "end_user", "model"
 #: The owners of fields, such as key.plan. Fields of metadata are set by the client.
@@ -191,8 +186,7 @@ class Settings:
     #: Each combination of the values of these dimensions has limits of its own, in one slot of a cluster.
     tag: tuple[str, ...] = ()
     lease: Duration = "30s"
-    #: Seconds.
-    deadline: float = 5.0
+    deadline: Deadline = 1.0
     unreachable: str | Fraction = "deny"
     #: The tokens that are reserved for an answer if the call sets no maximum. None: the maximum of the model.
     max_tokens: int | None = None
@@ -252,47 +246,10 @@ def check_policies(settings: Settings, policies: Sequence[Policy], where: Callab
             raise ConfigurationError(f"{place}: the policy {limit.window!r} must be a WINDOW, not a {kind}")
 
 
-def _mapping(value: Any, allowed: Sequence[str], path: Path, what: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _Mistake(path, f"{what} must be a mapping, not {value!r}")
-    for name in value:
-        if name not in allowed:
-            raise _Mistake((*path, name), f"there is no {name!r}; {what} has {', '.join(allowed)}")
-    return value
-
-
-def _settings(section: Any) -> Settings:
-    allowed = "limits", "url", "prefix", "tag", "lease", "deadline", "unreachable", "max_tokens", "count_lapsed"
-    fields = _mapping(section, allowed, (), "the section")
-    entries = fields.get("limits")
-    if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_LIMITS:
-        raise _Mistake(("limits",) if "limits" in fields else (), f"limits must be a list of 1 to {MAX_LIMITS} limits")
-    limits: dict[str, Limit] = {}
-    for at, entry in enumerate(entries):
-        limit = _limit(entry, ("limits", at))
-        if limit.name in limits:
-            raise _Mistake(("limits", at), f"there are two limits {limit.name!r}: give one of them another name")
-        limits[limit.name] = limit
-    settings: dict[str, Any] = {"limits": tuple(limits.values())}
-    for name in ("url", "prefix"):
-        if name in fields:
-            settings[name] = _text(fields[name], (name,))
-    if "tag" in fields:
-        settings["tag"] = _dimensions(fields["tag"], ("tag",))
-    if "lease" in fields:
-        settings["lease"] = fields["lease"]
-        _checked(("lease",), lambda: milliseconds("lease", fields["lease"], 1))
-    if "deadline" in fields:
-        settings["deadline"] = _number(fields["deadline"], ("deadline",), "a number of seconds above 0")
-    if "max_tokens" in fields:
-        if type(fields["max_tokens"]) is not int or fields["max_tokens"] < 1:
-            raise _Mistake(("max_tokens",), f"max_tokens must be an integer from 1, not {fields['max_tokens']!r}")
-        settings["max_tokens"] = fields["max_tokens"]
-    if "unreachable" in fields:
-        settings["unreachable"] = _unreachable(fields["unreachable"])
-    if "count_lapsed" in fields:
-        settings["count_lapsed"] = _flag(fields["count_lapsed"], ("count_lapsed",))
-    return Settings(**settings)
+def _check(is_right: object, value: Any, path: Path, what: str) -> None:
+    """Raises _Mistake unless a value of the configuration is right."""
+    if not is_right:
+        raise _Mistake(path, f"{path[-1]} must be {what}, not {value!r}")
 
 
 def _checked(path: Path, make: Callable[[], T]) -> T:
@@ -303,44 +260,57 @@ def _checked(path: Path, make: Callable[[], T]) -> T:
         raise _Mistake(path, str(error)) from None
 
 
-def _text(value: Any, path: Path) -> str:
-    if not isinstance(value, str) or not value:
-        raise _Mistake(path, f"{path[-1]} must be a text, in quotes if it is not read as one, not {value!r}")
+def _mapping(value: Any, allowed: Sequence[str], path: Path, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _Mistake(path, f"{what} must be a mapping, not {value!r}")
+    for name in value:
+        if name not in allowed:
+            raise _Mistake((*path, name), f"there is no {name!r}; {what} has {', '.join(allowed)}")
     return value
+
+
+def _text(value: Any, path: Path) -> str:
+    _check(isinstance(value, str) and value, value, path, "a text, in quotes if it is not read as one")
+    return str(value)
 
 
 def _flag(value: Any, path: Path) -> bool:
-    if not isinstance(value, bool):
-        raise _Mistake(path, f"{path[-1]} must be true or false, not {value!r}")
+    _check(isinstance(value, bool), value, path, "true or false")
+    return bool(value)
+
+
+def _duration(value: Any, path: Path) -> Any:
+    _checked(path, lambda: milliseconds(str(path[-1]), value, 1))
     return value
 
 
-def _number(value: Any, path: Path, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise _Mistake(path, f"{path[-1]} must be {what}, not {value!r}")
+def _deadline(value: Any, path: Path) -> Any:
+    if isinstance(value, str):
+        return _duration(value, path)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    _check(is_number and 0 < value < float("inf"), value, path, "a number of seconds above 0")
     return value
 
 
-def _unreachable(value: Any) -> str | Fraction:
+def _positive(value: Any, path: Path) -> int:
+    _check(type(value) is int and value >= 1, value, path, "an integer from 1")
+    return int(value)
+
+
+def _unreachable(value: Any, path: Path) -> str | Fraction:
     if value in ("allow", "deny"):
         return str(value)
-    share = None
+    share = Fraction(0)
     if isinstance(value, dict) and [*value] == ["share"]:
-        try:
+        with suppress(ValueError, ZeroDivisionError):
             share = Fraction(str(value["share"]))
-        except (ValueError, ZeroDivisionError):
-            share = None
-    if share is None or not 0 < share <= 1:
-        raise _Mistake(
-            ("unreachable",), f"unreachable must be allow, deny or a share such as {{share: 1/4}}, not {value!r}"
-        )
+    _check(0 < share <= 1, value, path, "allow, deny or a share such as {share: 1/4}")
     return share
 
 
 def _dimensions(value: Any, path: Path) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
-    if not isinstance(names, list) or not names:
-        raise _Mistake(path, f"{path[-1]} must be one or a list of {', '.join(DIMENSIONS)}, not {value!r}")
+    _check(isinstance(names, list) and names, value, path, f"one or a list of {', '.join(DIMENSIONS)}")
     for name in names:
         _dimension(name, path)
     if len(set(names)) < len(names):
@@ -358,11 +328,40 @@ def _dimension(name: Any, path: Path) -> None:
         )
 
 
-_OPTIONS = "name", "per", "only", "fixed", "start", "tz", "buckets", "shadow"
+#: The settings besides the limits, and what reads each.
+_READERS: dict[str, Callable[[Any, Path], Any]] = {
+    "url": _text,
+    "prefix": _text,
+    "tag": _dimensions,
+    "lease": _duration,
+    "deadline": _deadline,
+    "unreachable": _unreachable,
+    "max_tokens": _positive,
+    "count_lapsed": _flag,
+}
+
+
+def _settings(section: Any) -> Settings:
+    fields = _mapping(section, ("limits", *_READERS), (), "the section")
+    entries = fields.get("limits")
+    if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_LIMITS:
+        raise _Mistake(("limits",) if "limits" in fields else (), f"limits must be a list of 1 to {MAX_LIMITS} limits")
+    limits: dict[str, Limit] = {}
+    for at, entry in enumerate(entries):
+        limit = _limit(entry, ("limits", at))
+        if limit.name in limits:
+            raise _Mistake(("limits", at), f"there are two limits {limit.name!r}: give one of them another name")
+        limits[limit.name] = limit
+    settings = {name: read(fields[name], (name,)) for name, read in _READERS.items() if name in fields}
+    return Settings(tuple(limits.values()), **settings)
+
+
+#: The options of a window.
+_WINDOW = "fixed", "start", "tz", "buckets"
 
 
 def _limit(entry: Any, path: Path) -> Limit:
-    fields = _mapping(entry, (*UNITS, *_OPTIONS), path, "a limit")
+    fields = _mapping(entry, (*UNITS, "name", "per", "only", *_WINDOW, "shadow"), path, "a limit")
     units = [unit for unit in UNITS if unit in fields]
     if len(units) != 1:
         raise _Mistake(path, f"a limit must have one of {', '.join(UNITS)}, not {' and '.join(units) or 'none'}")
@@ -373,8 +372,8 @@ def _limit(entry: Any, path: Path) -> Limit:
     amount, field = _reference(fields[unit])
     window = _window(unit, amount, fields, path)
     name = _text(fields["name"], (*path, "name")) if "name" in fields else _name(unit, per, window)
-    if not all(" " <= letter <= "~" and letter not in "{}:" for letter in name):
-        raise _Mistake((*path, "name"), f"name must be printable ASCII without braces and colons, not {name!r}")
+    is_plain = all(" " <= letter <= "~" and letter not in "{}:" for letter in name)
+    _check(is_plain, name, (*path, "name"), "printable ASCII without braces and colons")
     only = _only(fields.get("only", {}), (*path, "only"))
     return Limit(name, unit, window, per, only, fields.get("shadow", False), field)
 
@@ -398,14 +397,13 @@ def _name(unit: str, per: tuple[str, ...], window: WindowLike) -> str:
 
 
 def _only(value: Any, path: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    if not isinstance(value, dict):
-        raise _Mistake(path, f"only must be a mapping of dimensions to values, not {value!r}")
+    _check(isinstance(value, dict), value, path, "a mapping of dimensions to values")
     conditions = []
     for name, values in value.items():
         _dimension(name, (*path, name))
         patterns = values if isinstance(values, list) else [values]
-        if not patterns or any(isinstance(each, (dict, list)) or each is None for each in patterns):
-            raise _Mistake((*path, name), f"{name} must be one or a list of values, not {values!r}")
+        is_plain = not any(isinstance(each, (dict, list)) or each is None for each in patterns)
+        _check(patterns and is_plain, values, (*path, name), "one or a list of values")
         conditions.append((name, tuple(map(written, patterns))))
     return tuple(conditions)
 
@@ -417,55 +415,44 @@ def written(value: Any) -> str:
 
 def _window(unit: str, amount: Any, fields: dict[str, Any], path: Path) -> WindowLike:
     place = (*path, unit)
-    calendar = [name for name in ("fixed", "start", "tz", "buckets") if name in fields]
+    options = {name: fields[name] for name in _WINDOW if name in fields}
+    of_options = (*path, next(iter(options), unit))
     if (isinstance(amount, str) and amount.startswith("@")) or unit == "calls":
-        if calendar:
-            raise _Mistake((*path, calendar[0]), f"{calendar[0]} must be used with a limit that has a period")
+        if options:
+            raise _Mistake(of_options, f"{of_options[-1]} must be used with a limit that has a period")
         if isinstance(amount, str) and amount.startswith("@"):
             if not amount[1:]:
                 raise _Mistake(place, "a policy must have a name, such as '@free'")
             return amount
-        if type(amount) is not int or amount < 0:
-            raise _Mistake(place, f"calls must be how many may run at the same time, or a policy, not {amount!r}")
+        is_number = type(amount) is int and amount >= 0
+        _check(is_number, amount, place, "how many may run at the same time, or a policy")
         return semaphore(amount)
-    text = _checked(place, lambda: _in_millionths(amount)) if unit == "dollars" else amount
-    options = {name: fields[name] for name in calendar}
     if "start" in options:
         options["start"] = _start(options["start"], (*path, "start"))
     if "tz" in options:
-        options["tz"] = _text(options["tz"], (*path, "tz"))
+        _text(options["tz"], (*path, "tz"))
+    text = _checked(place, lambda: _in_millionths(amount)) if unit == "dollars" else amount
     window = _checked(place, lambda: Window.per(text, unit=_HEADER_UNITS.get(unit)))
-    return _checked(
-        (*path, calendar[0]) if calendar else place,
-        lambda: Window(window.limit, window.period, unit=window.unit, **options),
-    )
+    return _checked(of_options, lambda: replace(window, **options))
 
 
 def _start(value: Any, path: Path) -> str:
     # YAML reads a day of the month as an integer, and a date, with or without a time of day, as a date.
     if isinstance(value, datetime):
-        if value.tzinfo is not None or value.microsecond:
-            raise _Mistake(
-                path, f"start must be a date and time without a zone, such as 2026-11-02 09:00:00, not {value}"
-            )
+        what = "a date and time without a zone, such as 2026-11-02 09:00:00"
+        _check(value.tzinfo is None and not value.microsecond, value, path, what)
         return value.isoformat("@")
     if isinstance(value, date):
         return value.isoformat()
-    if type(value) is int and 1 <= value <= 31:
-        return str(value)
-    return _text(value, path)
+    return str(value) if type(value) is int and 1 <= value <= 31 else _text(value, path)
 
 
 def _in_millionths(amount: Any) -> str:
     text = str(amount)
-    match = re.match(r"\s*\$?\s*(\d+(?:\.\d+)?)", text, re.ASCII)
-    try:
-        millionths = Decimal(match[1]) * MILLION if match else None
-    except InvalidOperation:
-        millionths = None
-    if match is None or millionths is None or millionths != millionths.to_integral_value():
+    match = re.match(r"\s*\$?\s*(\d+(?:\.\d{1,6})?)(?![\d.])", text, re.ASCII)
+    if match is None:
         raise ValueError(f"{text!r} must be dollars with six decimals at most, / and a period, such as '0.50/1d'")
-    return f"{int(millionths)}{text[match.end() :]}"
+    return f"{int(Decimal(match[1]) * MILLION)}{text[match.end() :]}"
 
 
 def denial(asked: Sequence[Asked], reply: AllReply) -> str:
@@ -509,7 +496,7 @@ def headers_of(asked: Sequence[Asked], reply: AllReply) -> dict[str, str]:
             result[f"x-ratelimit-limit-{unit}"] = str(tightest.limit)
             result[f"x-ratelimit-remaining-{unit}"] = str(tightest.remaining)
             result[f"x-ratelimit-reset-{unit}"] = go_duration(tightest.reset_after_ms)
-    if not reply.allowed and reply.reachable:
+    if not reply.allowed and is_decided(reply):
         wait = wait_ms(reply)
         if wait is None:
             result["x-should-retry"] = "false"
