@@ -3,7 +3,7 @@
     pip install Flask-Limiter redis ./clients/python
     flask --app examples/switch/flask_limiter_after run
 
-get_remote_address counts each IPv6 address by itself. client_address of redis_ratelimit.flask counts their networks.
+get_remote_address counts each IPv6 address by itself, client_address the network of a client.
 """
 
 import os
@@ -11,11 +11,11 @@ import os
 import redis_ratelimit.limits  # makes the URI known
 from flask import Flask, request
 from flask_limiter import Limiter
-from flask_limiter.util import get_remote_address
+from redis_ratelimit.flask import client_address
 
 app = Flask(__name__)
 limiter = Limiter(
-    get_remote_address,
+    client_address,
     app=app,
     strategy="fixed-window",
     storage_uri="ratelimit+" + os.environ.get("REDIS_URL", "redis://localhost:6379"),

@@ -3,7 +3,7 @@
     pip install fastapi slowapi redis uvicorn ./clients/python
     uvicorn --app-dir examples/switch slowapi_after:app
 
-get_remote_address counts each IPv6 address by itself. client_address of redis_ratelimit.fastapi counts their networks.
+get_remote_address counts each IPv6 address by itself, client_address the network of a client.
 """
 
 import os
@@ -12,10 +12,10 @@ import redis_ratelimit.limits  # makes the URI known
 from fastapi import FastAPI, Request, Response
 from slowapi import Limiter, _rate_limit_exceeded_handler
 from slowapi.errors import RateLimitExceeded
-from slowapi.util import get_remote_address
+from redis_ratelimit.fastapi import client_address
 
 limiter = Limiter(
-    key_func=get_remote_address,
+    key_func=client_address,
     strategy="moving-window",
     storage_uri="ratelimit+" + os.environ.get("REDIS_URL", "redis://localhost:6379"),
     headers_enabled=True,
