@@ -38,7 +38,7 @@ check_layers() {
 check_layers src 'redis' 'zoneinfo' 'environment|stats' 'state' 'blocking' 'server_call' 'module' 'lib'
 check_layers crates/commands/src counter error share limits settings reply policies environment options arguments \
     definitions table keyspace decide waiting call take all settle inspect report dispatch memory lib
-check_layers crates/engine/src 'db_key|expiry|refusal|text' 'decimal|heavy|line' 'entry|period' 'anchor|ban' calendar rule \
+check_layers crates/engine/src 'db_key|expiry|refusal|text' 'decimal|line|top_keys' 'entry|period' 'anchor|ban' calendar rule \
     reservation index reservations decision 'throttle|window' request groups store settle decide 'memory|model' \
     'properties' lib
 # A function of the module API is called by way of its list, which is checked on load.

@@ -1,4 +1,4 @@
-//! A period that parses is written the same way, and `horizon_us` is the inverse of `leaves_us`.
+//! A period that parses is written the same way, and `horizon_us` is the inverse of `expires_us`.
 #![no_main]
 
 use engine::period::{Length, Period, MAX_PERIOD_MS};
@@ -19,13 +19,13 @@ fuzz_target!(|input: (u64, &[u8])| {
         Length::Ms(ms) => assert!((1..=MAX_PERIOD_MS).contains(&ms)),
         Length::Months(months) => assert!((1..=1200).contains(&months)),
     }
-    assert!(length.leaves_us(us) > us || us == u64::MAX || length.leaves_us(us) == u64::MAX);
+    assert!(length.expires_us(us) > us || us == u64::MAX || length.expires_us(us) == u64::MAX);
     let _ = length.horizon_us(us);
     let now_us = us % (END_US - 110 * 31_557_600_000_000);
     if let Some(horizon_us) = length.horizon_us(now_us) {
-        assert!(length.leaves_us(horizon_us) <= now_us);
-        assert!(length.leaves_us(horizon_us + 1) > now_us);
+        assert!(length.expires_us(horizon_us) <= now_us);
+        assert!(length.expires_us(horizon_us + 1) > now_us);
     } else {
-        assert!(length.leaves_us(0) > now_us);
+        assert!(length.expires_us(0) > now_us);
     }
 });

@@ -14,7 +14,7 @@ const LATE_US: u64 = 7_258_118_400_000_000;
 fn follows(rule: &Rule, rule_now: &mut RuleNow, span_us: u64) {
     let now_us = rule_now.now_us();
     let newest = Entry { newest_us: now_us, span_us, total: 1, weight: 1, denied: false };
-    let (ends_us, next_us) = (rule_now.leaves_us(newest.first_us()), rule_now.leaves_us(now_us));
+    let (ends_us, next_us) = (rule_now.expires_us(newest.first_us()), rule_now.expires_us(now_us));
     let counts = rule_now.set_newest(&newest, now_us);
     if !matches!(rule, Rule::FromFirst(_)) {
         return assert!(counts);
@@ -22,7 +22,7 @@ fn follows(rule: &Rule, rule_now: &mut RuleNow, span_us: u64) {
     assert_eq!(counts, ends_us > now_us);
     assert_eq!(counts, rule_now.joins_newest(now_us, false));
     let ends_us = if counts { ends_us } else { next_us };
-    assert_eq!(rule_now.leaves_us(now_us), ends_us);
+    assert_eq!(rule_now.expires_us(now_us), ends_us);
     assert_eq!(rule_now.horizon_us_at(ends_us - 1), None);
     assert_eq!(rule_now.horizon_us_at(ends_us), Some(u64::MAX));
     assert!(rule_now.horizon_us().is_none_or(|horizon_us| horizon_us < now_us));
@@ -43,20 +43,20 @@ fuzz_target!(|input: (u64, &[u8])| {
         };
         if matches!(rule, Rule::Semaphore) {
             assert_eq!(
-                (rule_now.horizon_us(), rule_now.leaves_us(now_us)),
+                (rule_now.horizon_us(), rule_now.expires_us(now_us)),
                 (Some(u64::MAX), now_us)
             );
             continue;
         }
         assert!(rule_now.horizon_us().is_none_or(|horizon_us| horizon_us < now_us));
         if now_us < LATE_US {
-            let leaves_us = rule_now.leaves_us(now_us);
-            assert!(leaves_us > now_us);
+            let expires_us = rule_now.expires_us(now_us);
+            assert!(expires_us > now_us);
             assert!(rule_now
-                .horizon_us_at(leaves_us)
+                .horizon_us_at(expires_us)
                 .is_some_and(|horizon_us| horizon_us >= now_us));
             assert!(rule_now
-                .horizon_us_at(leaves_us - 1)
+                .horizon_us_at(expires_us - 1)
                 .is_none_or(|horizon_us| horizon_us < now_us));
             follows(&rule, &mut rule_now, us % (now_us + 1));
         }

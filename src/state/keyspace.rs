@@ -13,15 +13,14 @@ use commands::error::Error;
 use commands::keyspace::{Inspection, KeyState, Keyspace};
 use commands::policies::PolicyVerdict;
 use commands::report::MAX_TOP_KEY;
-use engine::heavy::{HeavyRow, RecentHeavy};
 use engine::reservation::{id_from_random, Id};
 use engine::store::{Access, WindowKey};
+use engine::top_keys::{TopKeys, TopRow};
 use engine::DbKey;
 
 /// The most denied keys, by database and name.
-static TOP: UnderLock<RecentHeavy> = UnderLock::new(|| {
-    RecentHeavy::new(usize::try_from(NUMBERS.top_keys.get()).unwrap_or(usize::MAX))
-});
+static TOP: UnderLock<TopKeys> =
+    UnderLock::new(|| TopKeys::new(usize::try_from(NUMBERS.top_keys.get()).unwrap_or(usize::MAX)));
 
 /// Forgets which keys were denied: on RESET, and when the setting `top-keys` changes.
 pub fn forget_top() {
@@ -84,8 +83,8 @@ impl<'c> Keyspace for ServerKeyspace<'c> {
         }
     }
 
-    fn most_denied(&self, now_us: u64, count: usize) -> Vec<HeavyRow> {
-        TOP.with(|top| top.heaviest(now_us, count))
+    fn most_denied(&self, now_us: u64, count: usize) -> Vec<TopRow> {
+        TOP.with(|top| top.top(now_us, count))
     }
 
     fn forget_denials(&self) {

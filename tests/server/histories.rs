@@ -100,7 +100,7 @@ fn memory() -> Memory {
 
 fn window(limit: u64, rule: &str) -> WindowLimit {
     let rule = memory().zones(|zones| Rule::parse(rule.as_bytes(), zones)).expect("a rule");
-    WindowLimit { max: limit, rule, max_entries: 4096 }
+    WindowLimit { limit, rule, max_entries: 4096 }
 }
 
 /// A call: its words before and behind the key, and the same for the engine.
@@ -678,7 +678,7 @@ fn a_history_that_too_many_orders_explain_is_undecided() {
         reserve.id = Some(Id::from(format!("x{number}").as_bytes()));
         *call = Recorded {
             event: HistoryEvent::Take(Request::new(Limit::Reserve(
-                WindowLimit { max: 100, ..window },
+                WindowLimit { limit: 100, ..window },
                 reserve,
             ))),
             reply: None,

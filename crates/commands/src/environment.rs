@@ -71,11 +71,11 @@ pub trait Environment {
     /// Those of FIXED and FROM: a period that does not fit the calendar or the anchor, and TZ with `FROM first`.
     fn window(
         &self,
-        max: u64,
+        limit: u64,
         period: Option<Period>,
         kind: WindowKind,
     ) -> Result<WindowLimit, Error> {
-        window_limit(self, max, period, kind)
+        window_limit(self, limit, period, kind)
     }
 }
 
@@ -83,7 +83,7 @@ pub trait Environment {
 #[inline]
 pub fn window_limit(
     environment: &(impl Environment + ?Sized),
-    max: u64,
+    limit: u64,
     period: Option<Period>,
     kind: WindowKind,
 ) -> Result<WindowLimit, Error> {
@@ -91,14 +91,14 @@ pub fn window_limit(
         (None, _) => (Rule::Semaphore, 0),
         (Some(period), WindowKind::Sliding { buckets }) => {
             let max_entries = buckets.unwrap_or_else(|| environment.window_entries());
-            let buckets = (max > u64::from(max_entries)).then_some(max_entries);
+            let buckets = (limit > u64::from(max_entries)).then_some(max_entries);
             (Rule::Sliding { period, buckets }, max_entries)
         }
         (Some(period), WindowKind::Fixed { start, zone }) => {
             (fixed(period, start, zone, || environment.timezone())?, 1)
         }
     };
-    Ok(WindowLimit { max, rule, max_entries })
+    Ok(WindowLimit { limit, rule, max_entries })
 }
 
 /// Returns the rule of FIXED, FROM and TZ. `timezone` returns the zone of a call without TZ.

@@ -2,10 +2,10 @@
 
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
-use engine::heavy::HeavyRow;
 use engine::reservation::Id;
 use engine::store::{Access, Store, WindowKey};
 use engine::throttle::Stored;
+use engine::top_keys::TopRow;
 
 /// The window of a key of these keys.
 pub type WindowOf<'k, K> = <<K as Keyspace>::Store<'k> as Store>::Window;
@@ -52,7 +52,7 @@ pub trait Keyspace {
     fn note_denial(&self, key: Self::Key);
 
     /// Returns the keys with the most noted denials at this time, the most denied first, and at most `count` of them.
-    fn most_denied(&self, now_us: u64, count: usize) -> Vec<HeavyRow>;
+    fn most_denied(&self, now_us: u64, count: usize) -> Vec<TopRow>;
 
     /// Forgets the noted denials.
     fn forget_denials(&self);

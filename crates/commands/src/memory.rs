@@ -27,9 +27,9 @@ use crate::share::Share;
 use crate::table::{CommandRow, COMMANDS};
 use crate::waiting::WaitingKeyspace;
 use engine::calendar::Zone;
-use engine::heavy::RecentHeavy;
 use engine::line::Lines;
 use engine::memory::Memory;
+use engine::top_keys::TopKeys;
 use engine::DbKey;
 use memory_call::MemoryCall;
 use memory_waiting::{MemoryLineTypes, WaitClock};
@@ -60,7 +60,7 @@ pub struct MemoryServer {
     timezone: Option<Zone>,
     policies: PolicyTable,
     /// The keys with the most denials.
-    top: RefCell<RecentHeavy>,
+    top: RefCell<TopKeys>,
     lines: RefCell<Lines<MemoryLineTypes>>,
     clock: WaitClock,
     /// The calls whose wait has ended and whose reply was not taken yet, in the order in which it ended.
@@ -192,8 +192,8 @@ fn db_key(name: &[u8]) -> DbKey<'_> {
 }
 
 /// Creates an empty count of denials, of as many keys as the setting `top-keys` says.
-fn top_keys(numbers: &Numbers) -> RecentHeavy {
-    RecentHeavy::new(usize::try_from(numbers.top_keys.get()).unwrap_or(usize::MAX))
+fn top_keys(numbers: &Numbers) -> TopKeys {
+    TopKeys::new(usize::try_from(numbers.top_keys.get()).unwrap_or(usize::MAX))
 }
 
 /// Returns whether a call of a command of this arity may have this many words.

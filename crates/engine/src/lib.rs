@@ -55,7 +55,6 @@ mod decision;
 pub mod entry;
 mod expiry;
 mod groups;
-pub mod heavy;
 pub mod index;
 pub mod line;
 pub mod memory;
@@ -73,6 +72,7 @@ pub mod settle;
 pub mod store;
 pub mod text;
 pub mod throttle;
+pub mod top_keys;
 pub mod window;
 
 pub use db_key::{DbKey, OwnedDbKey};

@@ -151,7 +151,7 @@ impl ModelCall {
     pub fn make(&self, zset: &mut Zset, leases: &SortedHolds) -> Result<ModelReply, Refusal> {
         let ModelCall { rule_now, limit, max_entries, max_healed, ask, kind, .. } = *self;
         // The rule and the period of the lease are the model's.
-        let window = WindowLimit { max: limit, rule: Rule::Semaphore, max_entries };
+        let window = WindowLimit { limit, rule: Rule::Semaphore, max_entries };
         let limit = match kind {
             ModelCommand::Hold(lease_ms) => {
                 let reserve = NewReservation {
@@ -247,8 +247,8 @@ impl<'m> Store for ModelKey<'m> {
         Some(self.rule_now)
     }
 
-    fn leaves_us(&self, _rule: &Rule, event_us: u64) -> Option<u64> {
-        Some(self.rule_now.leaves_us(event_us))
+    fn expires_us(&self, _rule: &Rule, event_us: u64) -> Option<u64> {
+        Some(self.rule_now.expires_us(event_us))
     }
 
     fn max_healed(&self) -> usize {

@@ -155,9 +155,9 @@ impl Period {
 }
 
 impl Length {
-    /// Returns the time at which an event of `event_us` leaves a sliding window of this length. For months this is the same
+    /// Returns the time at which an event of `event_us` expires in a sliding window of this length. For months this is the same
     /// day and time in UTC that many months later. If that day does not exist, it is the first instant of the next month.
-    pub fn leaves_us(self, event_us: u64) -> u64 {
+    pub fn expires_us(self, event_us: u64) -> u64 {
         match self {
             Length::Ms(ms) => event_us.saturating_add(ms.saturating_mul(1_000)),
             Length::Months(months) => {
@@ -166,14 +166,14 @@ impl Length {
         }
     }
 
-    /// Returns the horizon at `now_us`: the latest time of an event that has left a sliding window of this length, the
-    /// largest `e` with `leaves_us(e) <= now_us`. `None` if that is before 1970.
+    /// Returns the horizon at `now_us`: the latest time of an event that has expired in a sliding window of this length, the
+    /// largest `e` with `expires_us(e) <= now_us`. `None` if that is before 1970.
     pub fn horizon_us(self, now_us: u64) -> Option<u64> {
         match self {
             Length::Ms(ms) => now_us.checked_sub(ms.saturating_mul(1_000)),
             Length::Months(months) => match shifted(now_us, i64::from(months).saturating_neg())? {
                 (us, true) => Some(us),
-                // All of the shorter month has left, nothing of the one after it.
+                // All of the shorter month has expired, nothing of the one after it.
                 (us, false) => us.checked_sub(1),
             },
         }

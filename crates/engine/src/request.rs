@@ -48,8 +48,8 @@ impl Limit {
 #[derive(Clone, Copy, Debug)]
 pub struct WindowLimit {
     /// The largest sum of counted events and held reservations at one time.
-    pub max: u64,
-    /// The rule by which events leave.
+    pub limit: u64,
+    /// The rule by which events expire.
     pub rule: Rule,
     /// The most entries of events that are live at one time.
     pub max_entries: u32,
@@ -60,7 +60,7 @@ pub struct WindowLimit {
 pub struct NewReservation {
     /// The length of the lease, in milliseconds.
     pub lease_ms: u64,
-    /// The reservation holds beyond the end of its lease, until an event of that moment would have left the window
+    /// The reservation holds beyond the end of its lease, until an event of that moment would have expired
     /// (COUNTLAPSED).
     pub count_lapsed: bool,
     /// The id that the caller chose. Without one the server makes it.

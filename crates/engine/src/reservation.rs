@@ -14,8 +14,8 @@
 //!  | length of the id
 //! ```
 //!
-//! With COUNTLAPSED a reservation still holds after its lease has ended, until an event of that moment would have left the
-//! window. The time between the two, in microseconds, follows the end of the lease: `1795223819544558+60000000`.
+//! With COUNTLAPSED a reservation still holds after its lease has ended, until an event of that moment would have
+//! expired. The time between the two, in microseconds, follows the end of the lease: `1795223819544558+60000000`.
 //!
 //! ```text
 //! reserved                end of the lease           gone
@@ -252,10 +252,10 @@ impl<'z> ReservationView<'z> {
                 rule
             }
         };
-        let leaves_us = rule.and_then(|rule| rule.leaves_us(lease_end_us, self.zones));
-        let leaves_us = leaves_us.filter(|leaves_us| *leaves_us > lease_end_us);
+        let expires_us = rule.and_then(|rule| rule.expires_us(lease_end_us, self.zones));
+        let expires_us = expires_us.filter(|expires_us| *expires_us > lease_end_us);
         let after_us = one.gone_us.saturating_sub(one.lease_end_us);
-        leaves_us.unwrap_or_else(|| lease_end_us.saturating_add(after_us))
+        expires_us.unwrap_or_else(|| lease_end_us.saturating_add(after_us))
     }
 }
 

@@ -1,8 +1,8 @@
-//! The rule of a window: when events leave it, and which of them may share an entry.
+//! The rule of a window: when events expire, and which of them may share an entry.
 //!
 //! ```text
 //! 60s, BUCKETS 10 or FIXED --> Rule -----------------at(now)--> RuleNow
-//! what the caller says         what a reservation remembers     what has left, what leaves when, what shares an entry
+//! what the caller says         what a reservation remembers     what has expired, what expires when, what shares an entry
 //! ```
 
 use crate::calendar::{zone_code, Calendar, CalendarWindow, Zone, Zones, SHORT_ZONE_NAME};
@@ -107,27 +107,27 @@ impl Rule {
 
     /// Returns the rule at `now_us`. `None` only outside the years that a calendar covers.
     pub fn at(&self, now_us: u64, zones: &mut Zones) -> Option<RuleNow> {
-        let (leaving, horizon_us) = match self {
+        let (expiring, horizon_us) = match self {
             Rule::Sliding { period, buckets } => {
                 let length = period.length();
-                (Leaving::Sliding { length, buckets: *buckets }, length.horizon_us(now_us))
+                (Expiring::Sliding { length, buckets: *buckets }, length.horizon_us(now_us))
             }
             Rule::Calendar(calendar) => {
                 let CalendarWindow { start_us, end_us } = zones.window_at(calendar, now_us)?;
-                (Leaving::Calendar { end_us }, start_us.checked_sub(1))
+                (Expiring::Calendar { end_us }, start_us.checked_sub(1))
             }
             Rule::FromFirst(period) => {
-                (Leaving::FromFirst { length: period.length(), end_us: None }, None)
+                (Expiring::FromFirst { length: period.length(), end_us: None }, None)
             }
-            Rule::Semaphore => (Leaving::Semaphore, Some(u64::MAX)),
+            Rule::Semaphore => (Expiring::Semaphore, Some(u64::MAX)),
         };
-        Some(RuleNow { now_us, horizon_us, leaving, max_entries: MAX_COARSE_ENTRIES })
+        Some(RuleNow { now_us, horizon_us, expiring, max_entries: MAX_COARSE_ENTRIES })
     }
 
-    /// Returns the time at which an event of `event_us` leaves if no other event counts. `None` only outside the years that
+    /// Returns the time at which an event of `event_us` expires if no other event counts. `None` only outside the years that
     /// a calendar covers.
-    pub fn leaves_us(&self, event_us: u64, zones: &mut Zones) -> Option<u64> {
-        Some(self.at(event_us, zones)?.leaves_us(event_us))
+    pub fn expires_us(&self, event_us: u64, zones: &mut Zones) -> Option<u64> {
+        Some(self.at(event_us, zones)?.expires_us(event_us))
     }
 }
 
@@ -154,7 +154,7 @@ fn split_zone(text: &[u8], zones: &mut Zones) -> Option<(Period, Zone)> {
 /// let (mut zones, now_us) = (Zones::new(), 1_795_223_799_000_000);
 /// let rule_now = Rule::parse(b"60s/10", &mut zones).unwrap().at(now_us, &mut zones).unwrap();
 /// assert_eq!(rule_now.horizon_us(), Some(now_us - 60_000_000));
-/// assert_eq!(rule_now.leaves_us(now_us), now_us + 60_000_000);
+/// assert_eq!(rule_now.expires_us(now_us), now_us + 60_000_000);
 /// // Events within a tenth of the period share an entry.
 /// let joins = |since_us| rule_now.joins_newest(now_us - since_us, false);
 /// assert_eq!((joins(5_999_999), joins(6_000_000)), (true, false));
@@ -164,13 +164,13 @@ pub struct RuleNow {
     now_us: u64,
     /// The latest time of an event that no longer counts. `None` if all events count.
     horizon_us: Option<u64>,
-    leaving: Leaving,
+    expiring: Expiring,
     max_entries: u32,
 }
 
-/// The way in which events leave.
+/// The way in which events expire.
 #[derive(Clone, Copy, Debug, Default)]
-enum Leaving {
+enum Expiring {
     /// Each on its own, after this length.
     Sliding { length: Length, buckets: Option<u32> },
     /// All of them at the end of the window.
@@ -182,23 +182,40 @@ enum Leaving {
     Semaphore,
 }
 
+/// What becomes of the newest entry when an event is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// It stays, and the event gets an entry of its own.
+    Apart,
+    /// The event joins it.
+    Joined,
+    /// The event takes its place.
+    Replaced,
+}
+
+/// What becomes of dead entries when events that come after them are uncounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gap {
+    /// They stay, and never count again.
+    Leave,
+    /// They are dropped if they are few, because they would count again if the clock were set back.
+    CloseIfSmall,
+    /// They are dropped.
+    Close,
+}
+
 impl RuleNow {
     /// Sets the most entries that live events need. The default is 4096.
     pub(crate) fn with_entries(self, max_entries: u32) -> RuleNow {
         RuleNow { max_entries, ..self }
     }
 
-    /// Returns whether only the newest entry counts, because the first event opens the window.
-    pub(crate) fn counts_newest_alone(&self) -> bool {
-        matches!(self.leaving, Leaving::FromFirst { .. })
-    }
-
     /// Sets the newest entry, and returns whether it counts. If the first event opens a window, this decides whether one is
     /// open. All other entries are older than `newest_from_us`.
     pub fn set_newest(&mut self, newest: &Entry, newest_from_us: u64) -> bool {
         let now_us = self.now_us;
-        if let Leaving::FromFirst { length, end_us } = &mut self.leaving {
-            *end_us = Some(length.leaves_us(newest.first_us())).filter(|end_us| now_us < *end_us);
+        if let Expiring::FromFirst { length, end_us } = &mut self.expiring {
+            *end_us = Some(length.expires_us(newest.first_us())).filter(|end_us| now_us < *end_us);
             self.horizon_us = newest_from_us.checked_sub(1);
             return end_us.is_some();
         }
@@ -217,76 +234,119 @@ impl RuleNow {
 
     /// Returns the horizon at a later time, for the events that count now.
     pub fn horizon_us_at(&self, then_us: u64) -> Option<u64> {
-        match self.leaving {
-            Leaving::Sliding { length, .. } => length.horizon_us(then_us),
-            // All events leave together.
-            _ => (then_us >= self.leaves_us(self.now_us)).then_some(u64::MAX),
+        match self.expiring {
+            Expiring::Sliding { length, .. } => length.horizon_us(then_us),
+            // All events expire together.
+            _ => (then_us >= self.expires_us(self.now_us)).then_some(u64::MAX),
         }
     }
 
     /// Returns the time at which an event of `event_us`, which counts now, stops counting. If the first event opens a window
     /// and none is open, this event opens it.
-    pub fn leaves_us(&self, event_us: u64) -> u64 {
-        match self.leaving {
-            Leaving::Sliding { length, .. } => length.leaves_us(event_us),
-            Leaving::Calendar { end_us } => end_us,
-            Leaving::FromFirst { length, end_us } => {
-                end_us.unwrap_or_else(|| length.leaves_us(event_us))
+    pub fn expires_us(&self, event_us: u64) -> u64 {
+        match self.expiring {
+            Expiring::Sliding { length, .. } => length.expires_us(event_us),
+            Expiring::Calendar { end_us } => end_us,
+            Expiring::FromFirst { length, end_us } => {
+                end_us.unwrap_or_else(|| length.expires_us(event_us))
             }
-            Leaving::Semaphore => self.now_us,
+            Expiring::Semaphore => self.now_us,
         }
     }
 
     /// Returns whether events are counted at all.
     pub fn counts(&self) -> bool {
-        !matches!(self.leaving, Leaving::Semaphore)
+        !matches!(self.expiring, Expiring::Semaphore)
     }
 
     /// Returns whether the window slides.
     pub(crate) fn is_sliding(&self) -> bool {
-        matches!(self.leaving, Leaving::Sliding { .. })
+        matches!(self.expiring, Expiring::Sliding { .. })
     }
 
     /// Returns the length of a sliding window in microseconds. 0 for other rules.
     pub(crate) fn sliding_period_us(&self) -> u64 {
-        match self.leaving {
-            Leaving::Sliding { .. } => self.now_us.saturating_sub(self.horizon_us.unwrap_or(0)),
+        match self.expiring {
+            Expiring::Sliding { .. } => self.now_us.saturating_sub(self.horizon_us.unwrap_or(0)),
             _ => 0,
         }
     }
 
     /// Returns the most entries that live events need under this rule. `None` if the rule sets no bound.
     pub(crate) fn entries_of_rule(&self) -> Option<u32> {
-        match self.leaving {
-            Leaving::Sliding { buckets, .. } => buckets,
-            Leaving::Calendar { .. } | Leaving::FromFirst { .. } => Some(1),
-            Leaving::Semaphore => Some(0),
+        match self.expiring {
+            Expiring::Sliding { buckets, .. } => buckets,
+            Expiring::Calendar { .. } | Expiring::FromFirst { .. } => Some(1),
+            Expiring::Semaphore => Some(0),
         }
     }
 
     /// Returns the most entries that are live at one time. In a sliding window this is one more than live events need,
-    /// because the oldest entry has begun to leave.
+    /// because the oldest entry has begun to expire.
     pub(crate) fn max_live(&self) -> usize {
-        let leaving = u32::from(self.is_sliding());
-        usize::try_from(self.max_entries.saturating_add(leaving)).unwrap_or(usize::MAX)
+        let expiring = u32::from(self.is_sliding());
+        usize::try_from(self.max_entries.saturating_add(expiring)).unwrap_or(usize::MAX)
+    }
+
+    /// Returns the oldest entry that counts if all from `oldest` to `newest` are beyond the horizon, and none is dead. The
+    /// first event of a window opens it, and all events of an open window are in one entry: the newest.
+    pub(crate) fn first_counted(&self, oldest: Entry, newest: Entry) -> Entry {
+        match self.expiring {
+            Expiring::FromFirst { .. } => newest,
+            _ => oldest,
+        }
+    }
+
+    /// Returns whether a call may merge some of the events from the future, and leave others there. If the first event opens
+    /// a window, they are one entry, which stays whole.
+    pub(crate) fn splits_future(&self) -> bool {
+        !matches!(self.expiring, Expiring::FromFirst { .. })
+    }
+
+    /// Returns whether a call that has uncounted events drops dead entries, so that they cannot count again. With `is_empty` it
+    /// has uncounted all.
+    pub(crate) fn gap(&self, is_empty: bool) -> Gap {
+        match self.expiring {
+            Expiring::Sliding { .. } => Gap::CloseIfSmall,
+            // The entry before the newest would be the newest.
+            Expiring::FromFirst { .. } if is_empty => Gap::Close,
+            // The newest entry is the only one that counts, whatever the clock does.
+            Expiring::FromFirst { .. } | Expiring::Calendar { .. } | Expiring::Semaphore => {
+                Gap::Leave
+            }
+        }
+    }
+
+    /// Returns what becomes of the newest entry if an event is counted now. With `coarse` both are denied calls, or are beyond
+    /// the limit.
+    #[inline(always)]
+    pub(crate) fn sharing(&self, newest: &Entry, coarse: bool) -> Sharing {
+        match self.expiring {
+            // Its window has ended, and the event opens the next one.
+            Expiring::FromFirst { end_us: None, .. } => Sharing::Replaced,
+            Expiring::FromFirst { .. } => Sharing::Joined,
+            _ if newest.newest_us == self.now_us => Sharing::Joined,
+            _ if self.joins_newest(newest.first_us(), coarse) => Sharing::Joined,
+            _ => Sharing::Apart,
+        }
     }
 
     /// Returns whether a new event shares the newest entry, which began at `first_us`. With `coarse` both are denied calls,
     /// or are beyond the limit.
     ///
-    /// Under an exact rule an admitted event must leave on time, so it never shares an entry. A coarse event joins an entry
+    /// Under an exact rule an admitted event must expire on time, so it never shares an entry. A coarse event joins an entry
     /// that began less than period / n before, where n is the smallest of BUCKETS, `max_entries` and 4096. With BUCKETS n
     /// all events join within period / n.
     pub fn joins_newest(&self, first_us: u64, coarse: bool) -> bool {
-        let buckets = match self.leaving {
-            Leaving::Semaphore => return false,
-            Leaving::Calendar { .. } => return self.horizon_us.is_none_or(|us| first_us > us),
-            Leaving::FromFirst { end_us, .. } => return end_us.is_some(),
-            Leaving::Sliding { buckets, .. } if coarse => {
+        let buckets = match self.expiring {
+            Expiring::Semaphore => return false,
+            Expiring::Calendar { .. } => return self.horizon_us.is_none_or(|us| first_us > us),
+            Expiring::FromFirst { end_us, .. } => return end_us.is_some(),
+            Expiring::Sliding { buckets, .. } if coarse => {
                 buckets.unwrap_or(u32::MAX).min(self.max_entries).min(MAX_COARSE_ENTRIES)
             }
-            Leaving::Sliding { buckets: Some(buckets), .. } => buckets,
-            Leaving::Sliding { buckets: None, .. } => return false,
+            Expiring::Sliding { buckets: Some(buckets), .. } => buckets,
+            Expiring::Sliding { buckets: None, .. } => return false,
         };
         let since = u128::from(self.now_us.saturating_sub(first_us));
         since.saturating_mul(u128::from(buckets)) < u128::from(self.sliding_period_us())

@@ -124,8 +124,9 @@ pub fn plan<'p, S: Store>(
             if count.has_future() {
                 // A renewal leaves events from the future where they are, so the key must live as long as they may count.
                 let newest = key.events().newest(None)?;
-                let leaves_us = newest.and_then(|newest| store.leaves_us(&rule, newest.newest_us));
-                expiry = expiry.extend_to(leaves_us);
+                let expires_us =
+                    newest.and_then(|newest| store.expires_us(&rule, newest.newest_us));
+                expiry = expiry.extend_to(expires_us);
             }
             Ok(SettlePlan::Settle { ids, applied: None, renewed, expiry: Some(expiry) })
         }

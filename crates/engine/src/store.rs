@@ -53,21 +53,21 @@ pub trait Store {
         self.zones(|zones| rule.at(self.now_us(), zones))
     }
 
-    /// Returns the time at which an event of `event_us`, now or later, leaves by a rule. `None` only outside the years that
+    /// Returns the time at which an event of `event_us`, now or later, expires by a rule. `None` only outside the years that
     /// a calendar covers.
-    fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
-        self.zones(|zones| rule.leaves_us(event_us, zones))
+    fn expires_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
+        self.zones(|zones| rule.expires_us(event_us, zones))
     }
 
     /// Returns the time at which a reservation stops holding if its lease ends at `lease_end_us`: then, or when an event of
-    /// that moment leaves (COUNTLAPSED).
+    /// that moment expires (COUNTLAPSED).
     ///
     /// # Errors
     ///
     /// [`Refusal::Clock`] outside the years that a calendar covers.
     fn gone_us(&self, rule: &Rule, lease_end_us: u64, count_lapsed: bool) -> Result<u64, Refusal> {
         match count_lapsed {
-            true => self.leaves_us(rule, lease_end_us).ok_or(Refusal::Clock),
+            true => self.expires_us(rule, lease_end_us).ok_or(Refusal::Clock),
             false => Ok(lease_end_us),
         }
     }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Every entry has a running total (see [`crate::entry`]). So the sum of events is one subtraction, and the moment at which
-//! enough has left is found by bisection.
+//! enough has expired is found by bisection.
 //!
 //! [`WindowCount`] has what counts at one moment, `WindowUsage::room` says whether there is room for a request, and
 //! [`WindowCount::change`] returns what to write, and what counts after it.
@@ -101,7 +101,8 @@ impl WindowCount {
         if !self.rule_now.set_newest(&newest, self.newest_from_us) {
             return Ok(());
         }
-        if self.rule_now.counts_newest_alone() || entries.len() == 1 {
+        let no_older_counts = self.rule_now.horizon_us() == self.newest_from_us.checked_sub(1);
+        if no_older_counts || entries.len() == 1 {
             self.oldest = Some(newest);
             return Ok(());
         }
@@ -134,26 +135,26 @@ impl WindowCount {
         self.future.is_some()
     }
 
-    /// Returns the time at which the last counted event leaves. `None` if there is none.
+    /// Returns the time at which the last counted event expires. `None` if there is none.
     pub(crate) fn empty_at_us(&self) -> Option<u64> {
         self.oldest?;
-        self.newest.map(|newest| self.rule_now.leaves_us(newest.newest_us))
+        self.newest.map(|newest| self.rule_now.expires_us(newest.newest_us))
     }
 
     /// Returns the time for which the events need the key.
     pub fn expiry(&self) -> Expiry {
         let now_us = self.rule_now.now_us();
         let in_use_us = self.oldest.map_or(0, |oldest| now_us.saturating_sub(oldest.first_us()));
-        // Events that stay in the future count until another call merges them, so they leave later than `empty_at_us`.
+        // Events that stay in the future count until another call merges them, so they expire later than `empty_at_us`.
         let stays_us = self.future.and_then(|future| future.stays_us);
-        let stays_until_us = stays_us.map(|us| self.rule_now.leaves_us(us).max(us));
+        let stays_until_us = stays_us.map(|us| self.rule_now.expires_us(us).max(us));
         Expiry {
             needed_us: self.empty_at_us().max(stays_until_us).unwrap_or(now_us),
             in_use_us: in_use_us.min(self.rule_now.sliding_period_us()),
         }
     }
 
-    /// Returns the time at which `need` of the counted events will have left. `None` if fewer are counted.
+    /// Returns the time at which `need` of the counted events will have expired. `None` if fewer are counted.
     fn events_freed_at_us<E: Entries>(
         &self,
         entries: &mut E,
@@ -173,10 +174,10 @@ impl WindowCount {
         } else {
             bisect(entries, &oldest, &newest, need)?
         };
-        Ok(Some(self.rule_now.leaves_us(last_us)))
+        Ok(Some(self.rule_now.expires_us(last_us)))
     }
 
-    /// Returns the quantity of the counted events that will have left at `then_us`.
+    /// Returns the quantity of the counted events that will have expired at `then_us`.
     fn events_freed_until<E: Entries>(
         &self,
         entries: &mut E,
@@ -191,7 +192,7 @@ impl WindowCount {
             return Ok(0);
         }
         let last = entries.newest(Some(horizon_us))?.ok_or(Refusal::Foreign)?;
-        // An entry that `newest` has replaced leaves with `newest`.
+        // An entry that `newest` has replaced expires with `newest`.
         Ok(last.sum_since(&oldest).min(newest.before().wrapping_sub(oldest.before())))
     }
 }
@@ -222,7 +223,7 @@ fn bisect<E: Entries>(
     newest: &Entry,
     need: u64,
 ) -> Result<u64, E::Error> {
-    // Too little has left by `low`, and enough by `found`. `high` is no later than `found`.
+    // Too little has expired by `low`, and enough by `found`. `high` is no later than `found`.
     let (mut low, mut high) = (oldest.newest_us, newest.newest_us);
     let mut found = high;
     while high.saturating_sub(low) > 1 {
@@ -242,7 +243,7 @@ fn bisect<E: Entries>(
     Ok(found)
 }
 
-/// Returns the time at which `need` will be free because events leave and reservations end, if nobody gives anything back.
+/// Returns the time at which `need` will be free because events expire and reservations end, if nobody gives anything back.
 /// `None` if everything together is less than `need`.
 pub(crate) fn freed_at_us<E: Entries>(
     entries: &mut E,

@@ -85,10 +85,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.zones(body)
     }
 
-    fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
+    fn expires_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
         match self.mistake {
             Some(Mistake::LapsedForgotten) => Some(event_us),
-            _ => self.inner.leaves_us(rule, event_us),
+            _ => self.inner.expires_us(rule, event_us),
         }
     }
 

@@ -13,7 +13,6 @@ use commands::policies::PolicyVerdict;
 use commands::reply::{TakeCall, TimeUnit};
 use commands::take::{decide_in_turn, Attempt};
 use commands::waiting::{take_steps, try_heads, LineProgress, WaitingKeyspace};
-use engine::heavy::HeavyRow;
 use engine::line::{
     deadline_us, Cause, Joining, LineId, LineTypes, Lines, Ticket, TimerChange, POLL_US,
 };
@@ -23,6 +22,7 @@ use engine::reservation::Id;
 use engine::rule::Rule;
 use engine::settle::Settling;
 use engine::store::Access;
+use engine::top_keys::TopRow;
 use engine::{
     DbKey, Decision, Limit, Mode, NewReservation, Quantity, Request, Verdict, WindowLimit,
 };
@@ -210,7 +210,7 @@ impl Keyspace for WorldKeyspace<'_> {
 
     fn note_denial(&self, (): ()) {}
 
-    fn most_denied(&self, _now_us: u64, _count: usize) -> Vec<HeavyRow> {
+    fn most_denied(&self, _now_us: u64, _count: usize) -> Vec<TopRow> {
         Vec::new()
     }
 
@@ -314,7 +314,7 @@ impl WaitingWorld {
 
     fn request(&self, client: usize, which: usize) -> Request {
         let (quantity, leave, _) = self.clients[client][which];
-        let window = WindowLimit { max: self.limit, rule: Rule::Semaphore, max_entries: 4096 };
+        let window = WindowLimit { limit: self.limit, rule: Rule::Semaphore, max_entries: 4096 };
         let reserve = NewReservation {
             lease_ms: self.lease_ms,
             count_lapsed: false,

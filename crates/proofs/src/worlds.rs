@@ -36,7 +36,7 @@ impl Size {
 
 fn window(rule: &str, max: u64) -> WindowLimit {
     let rule = Rule::parse(rule.as_bytes(), &mut Zones::new()).expect("a rule");
-    WindowLimit { max, rule, max_entries: 4096 }
+    WindowLimit { limit: max, rule, max_entries: 4096 }
 }
 
 fn key(kind: BookKind, rule: &str, max: u64) -> WorldKey {

@@ -14,13 +14,13 @@ use crate::report::MAX_TOP_KEY;
 use crate::settings::Numbers;
 use crate::waiting::WaitingKeyspace;
 use engine::calendar::Zone;
-use engine::heavy::HeavyRow;
 use engine::line::{deadline_us, Joining};
 use engine::memory::{MemoryKey, MemoryWindow};
 use engine::period::Period;
 use engine::reservation::{id_from_random, Id};
 use engine::store::{Access, BucketKey, Store, WindowKey};
 use engine::throttle::Rate;
+use engine::top_keys::TopRow;
 use engine::{DbKey, WindowLimit};
 use std::cell::Cell;
 use std::ops::Range;
@@ -60,11 +60,11 @@ impl Environment for &MemoryServer {
 
     fn window(
         &self,
-        max: u64,
+        limit: u64,
         period: Option<Period>,
         kind: WindowKind,
     ) -> Result<WindowLimit, Error> {
-        window_limit(self, self.share.scale_limit(max), period, kind)
+        window_limit(self, self.share.scale_limit(limit), period, kind)
     }
 
     fn policies_only(&self) -> bool {
@@ -142,8 +142,8 @@ impl<'a> Keyspace for &'a MemoryServer {
         self.top.borrow_mut().add(DbKey { name, ..key }, self.clock.wall_us);
     }
 
-    fn most_denied(&self, now_us: u64, count: usize) -> Vec<HeavyRow> {
-        self.top.borrow_mut().heaviest(now_us, count)
+    fn most_denied(&self, now_us: u64, count: usize) -> Vec<TopRow> {
+        self.top.borrow_mut().top(now_us, count)
     }
 
     fn forget_denials(&self) {

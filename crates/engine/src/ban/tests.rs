@@ -187,7 +187,7 @@ proptest! {
     #[test]
     fn windows_ban_as_the_definition_says(acts in acts()) {
         let rule = Rule::Sliding { period: Period::parse(b"4ms").unwrap(), buckets: None };
-        let window = WindowLimit { max: LIMIT, rule, max_entries: 4096 };
+        let window = WindowLimit { limit: LIMIT, rule, max_entries: 4096 };
         check(Limit::Window(window), Used::Window(Vec::new()), acts);
     }
 
@@ -201,7 +201,8 @@ proptest! {
 /// Asks for one of the two that a window of 5 ms allows.
 fn ask_for_one() -> Request {
     let rule = Rule::Sliding { period: Period::parse(b"5ms").unwrap(), buckets: None };
-    let mut request = Request::new(Limit::Window(WindowLimit { max: 2, rule, max_entries: 4096 }));
+    let mut request =
+        Request::new(Limit::Window(WindowLimit { limit: 2, rule, max_entries: 4096 }));
     request.ask = Ask::whole(Quantity::Take(1));
     request
 }

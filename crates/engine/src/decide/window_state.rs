@@ -14,7 +14,7 @@ use crate::window::{freed_at_us, EventChange, EventPlan, Room, WindowCount, Wind
 /// The window as the call found it, and the changes that were planned.
 pub(crate) struct WindowState<'r, S: Store> {
     request: &'r Request,
-    limit: &'r WindowLimit,
+    window: &'r WindowLimit,
     /// The reservation to make. `None` if the call counts an event.
     new: Option<&'r NewReservation>,
     store: S,
@@ -44,8 +44,8 @@ impl WindowMoment {
         self.count.rule_now().now_us()
     }
 
-    fn usage(&self, limit: &WindowLimit) -> WindowUsage {
-        WindowUsage { limit: limit.max, counted: self.count.counted(), held: self.held }
+    fn usage(&self, window: &WindowLimit) -> WindowUsage {
+        WindowUsage { limit: window.limit, counted: self.count.counted(), held: self.held }
     }
 
     /// Returns whether nothing is counted or held.
@@ -74,10 +74,10 @@ impl WindowMoment {
         &self,
         key: &mut K,
         request: &Request,
-        limit: &WindowLimit,
+        window: &WindowLimit,
         barred: bool,
     ) -> Result<Verdict, K::Error> {
-        let verdict = match self.usage(limit).room(&request.ask, barred) {
+        let verdict = match self.usage(window).room(&request.ask, barred) {
             Room::Enough(taken) => Verdict::taking(taken),
             Room::Never => Verdict::Never,
             Room::Missing { need, obstacle } => {
@@ -101,13 +101,13 @@ impl WindowMoment {
     /// Returns the decision of a call that leaves the window like this.
     // Inlined so that the large decision is not copied.
     #[inline(always)]
-    fn decision(&self, verdict: Verdict, limit: &WindowLimit, id: Option<Id>) -> Decision {
+    fn decision(&self, verdict: Verdict, window: &WindowLimit, id: Option<Id>) -> Decision {
         let clear_us = self.count.empty_at_us().max(self.held_until_us);
         let clear_after_us = clear_us.map_or(0, |us| us.saturating_sub(self.now_us()));
         Decision {
             verdict,
-            limit: limit.max,
-            remaining: if self.ban.runs() { 0 } else { self.usage(limit).remaining() },
+            limit: window.limit,
+            remaining: if self.ban.runs() { 0 } else { self.usage(window).remaining() },
             reset_after_us: clear_after_us.max(self.ban.left_us()),
             id,
             running: self.running,
@@ -145,11 +145,11 @@ impl<'r, S: Store> WindowState<'r, S> {
     pub(super) fn new(
         mut store: S,
         request: &'r Request,
-        limit: &'r WindowLimit,
+        window: &'r WindowLimit,
     ) -> WindowState<'r, S> {
         WindowState {
             request,
-            limit,
+            window,
             new: request.limit.reservation(),
             key: store.window(),
             store,
@@ -161,8 +161,8 @@ impl<'r, S: Store> WindowState<'r, S> {
 
     pub(super) fn read(&mut self) -> Result<(), S::Error> {
         check_clock(self.store.now_us())?;
-        let rule_now = self.store.rule_now(&self.limit.rule).ok_or(Refusal::Clock)?;
-        let rule_now = rule_now.with_entries(self.limit.max_entries);
+        let rule_now = self.store.rule_now(&self.window.rule).ok_or(Refusal::Clock)?;
+        let rule_now = rule_now.with_entries(self.window.max_entries);
         self.key.read(self.request.id())?;
         if self.key.reservations().has_id() {
             return Err(Refusal::Duplicate.into());
@@ -187,7 +187,7 @@ impl<'r, S: Store> WindowState<'r, S> {
     /// Judges the request on the window as it was found. With `barred` a waiter comes first.
     pub(super) fn judge(&mut self, barred: bool) -> Result<Verdict, S::Error> {
         self.barred = barred;
-        self.before.verdict(&mut self.key, self.request, self.limit, barred)
+        self.before.verdict(&mut self.key, self.request, self.window, barred)
     }
 
     /// Refuses a reservation if the key holds as many as it may.
@@ -203,7 +203,7 @@ impl<'r, S: Store> WindowState<'r, S> {
     /// Returns the earliest grant in Unix microseconds, ignoring reservations and waiters. `None` if there is none.
     pub(super) fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
         let before = WindowMoment { held: 0, ..self.before };
-        match before.usage(self.limit).room(&self.request.ask, false) {
+        match before.usage(self.window).room(&self.request.ask, false) {
             Room::Never => Ok(None),
             Room::Enough(_) => Ok(Some(before.open_at_us())),
             Room::Missing { need, .. } => {
@@ -216,12 +216,12 @@ impl<'r, S: Store> WindowState<'r, S> {
 
     /// Returns whether a denial of this request counts (COUNTDENIED).
     pub(crate) fn counts_denial(&self) -> bool {
-        let (ask, max) = (&self.request.ask, self.limit.max);
+        let (ask, max) = (&self.request.ask, self.window.limit);
         self.request.count_denied
             && ask.quantity.takes()
             && ask.quantity.wanted() <= max
             && ask.min_available(max).is_some()
-            && (self.before.ban.runs() || !self.before.usage(self.limit).only_leave_denies(ask))
+            && (self.before.ban.runs() || !self.before.usage(self.window).only_leave_denies(ask))
     }
 
     /// Plans what to write, and decides.
@@ -233,9 +233,9 @@ impl<'r, S: Store> WindowState<'r, S> {
         new_id: impl FnOnce() -> Id,
     ) -> Result<Decision, S::Error> {
         match action {
-            Action::Look => Ok(self.leave(verdict)),
+            Action::Look => Ok(self.keep(verdict)),
             Action::Grant => match (self.request.ask.quantity, self.new) {
-                (Quantity::Look, _) => Ok(self.leave(verdict)),
+                (Quantity::Look, _) => Ok(self.keep(verdict)),
                 (Quantity::GiveBack(quantity), _) => self.give_back(verdict, quantity),
                 (Quantity::Take(_), None) => self.record(verdict),
                 (Quantity::Take(_), Some(new)) => self.reserve(verdict, new, new_id),
@@ -246,9 +246,9 @@ impl<'r, S: Store> WindowState<'r, S> {
         }
     }
 
-    /// Leaves the window as it is.
-    fn leave(&self, verdict: Verdict) -> Decision {
-        self.before.decision(verdict, self.limit, None)
+    /// Keeps the window as it is.
+    fn keep(&self, verdict: Verdict) -> Decision {
+        self.before.decision(verdict, self.window, None)
     }
 
     /// Returns the ban, or the mark of one, that stays after a call that is granted, or that gives back.
@@ -262,7 +262,7 @@ impl<'r, S: Store> WindowState<'r, S> {
 
     /// Counts the quantity that is taken as an event.
     fn record(&mut self, verdict: Verdict) -> Result<Decision, S::Error> {
-        let (max, weight) = (self.limit.max, verdict.taken());
+        let (max, weight) = (self.window.limit, verdict.taken());
         let sum = u128::from(self.before.count.counted()).saturating_add(u128::from(weight));
         if self.request.ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
             return Err(Refusal::SumTooLarge.into());
@@ -272,7 +272,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let after = WindowMoment { count: events.after, ..self.before };
         let ban = self.ban_after_grant(&after);
         self.change = Some(WindowChange { events, reservation: None, ban, gives_back: false });
-        Ok(after.decision(verdict, self.limit, None))
+        Ok(after.decision(verdict, self.window, None))
     }
 
     /// Makes a reservation of the quantity that is taken.
@@ -284,7 +284,7 @@ impl<'r, S: Store> WindowState<'r, S> {
     ) -> Result<Decision, S::Error> {
         let (now_us, lease_ms) = (self.before.now_us(), new.lease_ms);
         let lease_end_us = lease_end_us(now_us, lease_ms);
-        let gone_us = self.store.gone_us(&self.limit.rule, lease_end_us, new.count_lapsed)?;
+        let gone_us = self.store.gone_us(&self.window.rule, lease_end_us, new.count_lapsed)?;
         let order_us = self.key.reservations().next_order_us(now_us);
         let events = self.change_events(EventChange::DropDead)?;
         let made = Reservation {
@@ -294,26 +294,26 @@ impl<'r, S: Store> WindowState<'r, S> {
             lease_end_us,
             gone_us,
             order_us,
-            rule: self.store.write_rule(&self.limit.rule),
+            rule: self.store.write_rule(&self.window.rule),
         };
         let after = WindowMoment { count: events.after, ..self.before }.with(&made);
         let (ban, id) = (self.ban_after_grant(&after), Some(made.id));
         let reservation = Some(made);
         self.change = Some(WindowChange { events, reservation, ban, gives_back: false });
-        Ok(after.decision(verdict, self.limit, id))
+        Ok(after.decision(verdict, self.window, id))
     }
 
     /// Gives back at most `quantity` of the counted events.
     fn give_back(&mut self, verdict: Verdict, quantity: u64) -> Result<Decision, S::Error> {
         if self.before.count.counted() == 0 {
-            return Ok(self.leave(verdict));
+            return Ok(self.keep(verdict));
         }
         let uncount = EventChange::Uncount { quantity };
         let events = self.change_events(uncount)?;
         let after = WindowMoment { count: events.after, ..self.before };
         let ban = self.ban_after_grant(&after);
         self.change = Some(WindowChange { events, reservation: None, ban, gives_back: true });
-        Ok(after.decision(verdict, self.limit, None))
+        Ok(after.decision(verdict, self.window, None))
     }
 
     /// Returns the ban after a denial. One begins if the counted events leave less than the quantity of the request, and
@@ -322,7 +322,7 @@ impl<'r, S: Store> WindowState<'r, S> {
     fn ban_after_denial(&self, verdict: Verdict, ban_ms: Option<u64>) -> BanNow {
         let ban = self.before.ban;
         let Some(length_ms) = ban_ms else { return ban };
-        let left = self.limit.max.saturating_sub(self.before.count.counted());
+        let left = self.window.limit.saturating_sub(self.before.count.counted());
         let is_short = left < self.request.ask.quantity.wanted();
         match verdict {
             Verdict::Denied { .. } if is_short && ban.may_begin() => {
@@ -334,7 +334,7 @@ impl<'r, S: Store> WindowState<'r, S> {
 
     fn deny(&mut self, verdict: Verdict, ban_ms: Option<u64>) -> Result<Decision, S::Error> {
         if !self.request.takes() || verdict == Verdict::Never {
-            return Ok(self.leave(verdict));
+            return Ok(self.keep(verdict));
         }
         let mut after = WindowMoment { ban: self.ban_after_denial(verdict, ban_ms), ..self.before };
         let ban = after.ban.ban_or_mark();
@@ -345,7 +345,7 @@ impl<'r, S: Store> WindowState<'r, S> {
             after.count = events.after;
             self.change = Some(WindowChange { events, reservation: None, ban, gives_back: false });
         }
-        Ok(after.decision(verdict.deny_for_ban(after.ban.left_us()), self.limit, None))
+        Ok(after.decision(verdict.deny_for_ban(after.ban.left_us()), self.window, None))
     }
 
     /// Counts a denied call. The reply says what the next call meets, so the verdict is that on the window after it.
@@ -356,13 +356,13 @@ impl<'r, S: Store> WindowState<'r, S> {
     ) -> Result<Decision, S::Error> {
         // Like the verdict, the ban is decided before the denial counts.
         let ban = self.ban_after_denial(verdict, ban_ms);
-        let (weight, limit) = (self.request.ask.quantity.wanted(), self.limit.max);
+        let (weight, limit) = (self.request.ask.quantity.wanted(), self.window.limit);
         let record = EventChange::Record { weight, denied: true, limit };
         let events = self.change_events(record)?;
         let after = WindowMoment { count: events.after, ban, ..self.before };
         let ban = ban.ban_or_mark();
         self.change = Some(WindowChange { events, reservation: None, ban, gives_back: false });
-        let verdict = after.verdict(&mut self.key, self.request, self.limit, self.barred)?;
-        Ok(after.decision(verdict, self.limit, None))
+        let verdict = after.verdict(&mut self.key, self.request, self.window, self.barred)?;
+        Ok(after.decision(verdict, self.window, None))
     }
 }

@@ -13,7 +13,7 @@ const SECOND_US: u64 = 1_000_000;
 
 pub(crate) fn window(period: &str, limit: u64) -> WindowLimit {
     let rule = Rule::parse(period.as_bytes(), &mut Zones::new()).unwrap();
-    WindowLimit { max: limit, rule, max_entries: 9 }
+    WindowLimit { limit, rule, max_entries: 9 }
 }
 
 /// Reserves one.

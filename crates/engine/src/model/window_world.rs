@@ -31,21 +31,21 @@ pub enum Obvious {
 }
 
 impl Obvious {
-    pub fn leaves_us(self, event_us: u64) -> u64 {
+    pub fn expires_us(self, event_us: u64) -> u64 {
         match self {
             Obvious::Sliding(period_us) => event_us + period_us,
-            Obvious::Months(months) => Length::Months(months).leaves_us(event_us),
+            Obvious::Months(months) => Length::Months(months).expires_us(event_us),
             Obvious::Fixed(period_us, from_us) => {
                 event_us + period_us - (event_us - from_us) % period_us
             }
-            Obvious::First(length) => length.leaves_us(event_us),
+            Obvious::First(length) => length.expires_us(event_us),
         }
     }
 
     /// Adds an event to the list.
     pub fn add(self, list: &mut Vec<Counted>, mut event: Counted) {
         if matches!(self, Obvious::First(_)) {
-            match list.iter().find(|one| self.leaves_us(one.at_us) > event.at_us) {
+            match list.iter().find(|one| self.expires_us(one.at_us) > event.at_us) {
                 Some(first) => event.at_us = first.at_us,
                 // The window before is forgotten, and so does not count again if the clock is set back.
                 None => list.clear(),
@@ -125,7 +125,7 @@ pub struct Expected {
 
 /// The sum of `list` that counts at `us`.
 pub fn counted_at(list: &[Counted], obvious: Obvious, us: u64) -> u64 {
-    list.iter().filter(|one| obvious.leaves_us(one.at_us) > us).map(|one| one.weight).sum()
+    list.iter().filter(|one| obvious.expires_us(one.at_us) > us).map(|one| one.weight).sum()
 }
 
 pub fn held_at(leases: &[Reserved], us: u64) -> u64 {
@@ -310,7 +310,7 @@ impl WindowWorld {
             if kind == ModelCommand::CountDenied && wanted <= limit && !only_leave_denies {
                 obvious.add(&mut list, Counted { at_us: now_us, weight: wanted, coarse: true });
             }
-            let leaving = list.iter().map(|one| obvious.leaves_us(one.at_us));
+            let leaving = list.iter().map(|one| obvious.expires_us(one.at_us));
             let mut ends: Vec<u64> = leaving.chain(leases.iter().map(|one| one.end_us)).collect();
             ends.sort_unstable();
             let fits = |us: &u64| {
@@ -340,7 +340,7 @@ impl WindowWorld {
         }
         let used = counted_at(&list, obvious, now_us);
         let remaining = limit.saturating_sub(used).saturating_sub(held_at(&leases, now_us));
-        let leaving = list.iter().map(|one| obvious.leaves_us(one.at_us));
+        let leaving = list.iter().map(|one| obvious.expires_us(one.at_us));
         let ends = leaving.chain(leases.iter().map(|one| one.end_us));
         let clear_us = ends.filter(|us| *us > now_us).max().unwrap_or(now_us);
         Expected { counted, verdict, remaining, reset_after_us: clear_us - now_us }
@@ -443,7 +443,7 @@ impl WindowWorld {
 /// Uncounts the oldest of what counts.
 pub fn give_back(list: &mut Vec<Counted>, obvious: Obvious, now_us: u64, amount: u64) {
     let mut left = amount;
-    for one in list.iter_mut().filter(|one| obvious.leaves_us(one.at_us) > now_us) {
+    for one in list.iter_mut().filter(|one| obvious.expires_us(one.at_us) > now_us) {
         let gone = one.weight.min(left);
         one.weight -= gone;
         left -= gone;

@@ -81,7 +81,7 @@ fn an_event_leaves_on_the_same_day_of_a_later_month() {
         ("2024-02-29T12:00:00Z", 12, "2025-03-01T00:00:00Z"),
         ("2024-02-29T12:00:00Z", 48, "2028-02-29T12:00:00Z"),
     ] {
-        assert_eq!(Length::Months(months).leaves_us(us(event)), us(leaves), "{event} {months}");
+        assert_eq!(Length::Months(months).expires_us(us(event)), us(leaves), "{event} {months}");
     }
 }
 
@@ -94,8 +94,8 @@ fn the_horizon_is_the_inverse_of_the_time_to_leave() {
             for length in [Length::Months(1), Length::Months(2), Length::Months(12), Length::Ms(7)]
             {
                 let left = length.horizon_us(now).unwrap();
-                assert!(length.leaves_us(left) <= now, "{left} is said to have left at {now}");
-                assert!(length.leaves_us(left + 1) > now, "{left} + 1 has left at {now} too");
+                assert!(length.expires_us(left) <= now, "{left} is said to have left at {now}");
+                assert!(length.expires_us(left + 1) > now, "{left} + 1 has left at {now} too");
             }
         }
     }
@@ -103,7 +103,7 @@ fn the_horizon_is_the_inverse_of_the_time_to_leave() {
 
 #[test]
 fn far_times_saturate() {
-    assert_eq!(Length::Months(1200).leaves_us(u64::MAX), u64::MAX);
-    assert_eq!(Length::Ms(MAX_PERIOD_MS).leaves_us(u64::MAX), u64::MAX);
+    assert_eq!(Length::Months(1200).expires_us(u64::MAX), u64::MAX);
+    assert_eq!(Length::Ms(MAX_PERIOD_MS).expires_us(u64::MAX), u64::MAX);
     assert_eq!(Length::Months(1200).horizon_us(0), None);
 }

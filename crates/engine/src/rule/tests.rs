@@ -82,7 +82,7 @@ fn a_calendar_has_the_windows_that_it_had_before_it_was_written() {
         let again = Rule::parse(written.as_bytes(), &mut zones).unwrap();
         for day in 0..1_500 {
             let now_us = START_US + day * 86_400_000_000;
-            let leaves = |rule: &Rule, zones: &mut Zones| rule.leaves_us(now_us, zones);
+            let leaves = |rule: &Rule, zones: &mut Zones| rule.expires_us(now_us, zones);
             assert_eq!(leaves(&rule, &mut zones), leaves(&again, &mut zones), "{text} {day}");
         }
     }
@@ -124,7 +124,7 @@ fn a_moment_knows_what_has_left_and_what_will() {
         assert_eq!(rule_now.now_us(), START_US);
         assert_eq!(rule_now.horizon_us(), left, "{text}");
         if leave != u64::MAX {
-            assert_eq!(rule_now.leaves_us(START_US - 1), leave, "{text}");
+            assert_eq!(rule_now.expires_us(START_US - 1), leave, "{text}");
         }
         assert_eq!(rule_now.entries_of_rule(), entries, "{text}");
     }
@@ -155,7 +155,7 @@ fn an_event_that_leaves_by_a_time_has_left_then() {
     }
     for text in ["1d@UTC", "10s^first"] {
         let now = rule_now(text, START_US);
-        let end_us = now.leaves_us(START_US);
+        let end_us = now.expires_us(START_US);
         let horizons = (now.horizon_us_at(end_us - 1), now.horizon_us_at(end_us));
         assert_eq!(horizons, (None, Some(u64::MAX)), "{text}");
     }
@@ -212,7 +212,7 @@ proptest! {
                 let event =
                     Entry { newest_us: now_us, span_us: 1, total: 1, weight: 1, denied: false };
                 rule_now.set_newest(&event, now_us);
-                rule_now.leaves_us(now_us);
+                rule_now.expires_us(now_us);
                 rule_now.horizon_us_at(u64::MAX);
                 rule_now.joins_newest(u64::MAX, true);
             }

@@ -103,15 +103,15 @@ impl PromiseWorld {
         self.now_us - self.back_us
     }
 
-    fn leaves_us(&self, us: u64) -> u64 {
-        let leaves_us = self.memory.zones(|zones| self.window.rule.leaves_us(us, zones));
-        leaves_us.expect("a year we know")
+    fn expires_us(&self, us: u64) -> u64 {
+        let expires_us = self.memory.zones(|zones| self.window.rule.expires_us(us, zones));
+        expires_us.expect("a year we know")
     }
 
     /// An event is counted now.
     fn count(&mut self) {
         let now_us = self.now_us;
-        if self.opened.last().is_none_or(|opened| self.leaves_us(*opened) <= now_us) {
+        if self.opened.last().is_none_or(|opened| self.expires_us(*opened) <= now_us) {
             self.opened.push(now_us);
         }
     }
@@ -211,10 +211,10 @@ impl PromiseWorld {
     /// The most that was ever spent in one period, or in one window of the calendar.
     fn max_spent(&self) -> u64 {
         let spent: Vec<_> =
-            self.spent.iter().map(|(us, n)| (*us, *n, self.leaves_us(*us))).collect();
+            self.spent.iter().map(|(us, n)| (*us, *n, self.expires_us(*us))).collect();
         if matches!(self.window.rule, Rule::FromFirst(_)) {
             let in_window = |from_us: u64| {
-                let until_us = self.leaves_us(from_us);
+                let until_us = self.expires_us(from_us);
                 let counts = spent.iter().filter(|(us, ..)| (from_us..until_us).contains(us));
                 counts.map(|(_, units, _)| units).sum()
             };
@@ -222,7 +222,7 @@ impl PromiseWorld {
         }
         let at = |then_us: u64| {
             let counts =
-                spent.iter().filter(|(us, _, leaves_us)| *us <= then_us && *leaves_us > then_us);
+                spent.iter().filter(|(us, _, expires_us)| *us <= then_us && *expires_us > then_us);
             counts.map(|(_, units, _)| units).sum()
         };
         spent.iter().map(|(us, ..)| at(*us)).max().unwrap_or(0)
@@ -236,7 +236,7 @@ fn max_spent(rule: usize, limit: u64, steps: &[PromiseStep], count_lapsed: bool)
     if let Rule::Sliding { buckets, .. } = &mut rule {
         *buckets = (limit > u64::from(max_entries)).then_some(max_entries);
     }
-    let window = WindowLimit { max: limit, rule, max_entries };
+    let window = WindowLimit { limit, rule, max_entries };
     let mut world = PromiseWorld {
         memory,
         window,

@@ -5,6 +5,7 @@
 
 use super::edit::EditBuilder;
 use crate::entry::{Entries, Entry, MAX_SUM};
+use crate::rule::Gap;
 
 /// A call drops dead entries if there are this many, or one in a key that has more entries than its rule needs.
 pub(super) const MIN_DROPPED: usize = 8;
@@ -70,18 +71,15 @@ impl<E: Entries> EditBuilder<'_, E> {
         (many || full || may_overflow).then_some(if full { 1 } else { enough })
     }
 
-    /// Drops all dead entries after some were uncounted, if they are few. What was uncounted stays in the running totals, as
-    /// a gap between dead and live entries. If the clock were set back, the dead entries would count again, and the gap with
-    /// them. If the newest entry alone counts and is uncounted, the one before it would count, so all are dropped.
+    /// Drops all dead entries after some were uncounted, as far as the rule says so. What was uncounted stays in the running
+    /// totals, as a gap between dead and live entries. If the clock were set back, the dead entries would count again, and the
+    /// gap with them.
     pub(super) fn close_gap(&mut self) -> Result<(), E::Error> {
         let rule_now = &self.count.rule_now;
-        let is_empty = self.count.newest.is_none();
-        let max_dropped = match rule_now.counts_newest_alone() {
-            true if is_empty => usize::MAX,
-            false if rule_now.is_sliding() => MAX_DEAD_DROPPED,
-            // Either the newest entry still counts alone, or this is a window of the calendar: there at most one entry counts,
-            // and dead entries never count again.
-            true | false => return Ok(()),
+        let max_dropped = match rule_now.gap(self.count.newest.is_none()) {
+            Gap::Leave => return Ok(()),
+            Gap::CloseIfSmall => MAX_DEAD_DROPPED,
+            Gap::Close => usize::MAX,
         };
         let Some(horizon_us) = rule_now.horizon_us() else { return Ok(()) };
         let mut dead: usize = 0;

@@ -5,6 +5,7 @@
 
 use super::WindowCount;
 use crate::entry::{Entries, Entry, MAX_SUM};
+use crate::rule::Sharing;
 
 /// Removes an entry, adds one, or replaces one with another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,14 +140,13 @@ impl<E: Entries> EditBuilder<'_, E> {
         let mut entry = Entry { newest_us: now_us, span_us: 0, total: weight, weight, denied };
         if let Some(newest) = self.count.newest {
             entry.total = newest.total.wrapping_add(weight);
-            let joins = self.count.joins_newest(&newest, counted, denied, limit);
-            if joins {
+            let sharing = self.count.sharing(&newest, counted, denied, limit);
+            if sharing == Sharing::Joined {
                 entry.span_us = now_us.saturating_sub(newest.first_us());
                 entry.weight = newest.weight.saturating_add(weight);
                 entry.denied = newest.denied && denied;
             }
-            // If the newest entry alone counts, the new entry also replaces one whose window has ended.
-            if joins || self.count.rule_now.counts_newest_alone() {
+            if sharing != Sharing::Apart {
                 self.remove_newest();
             }
         }
@@ -210,14 +210,12 @@ impl<E: Entries> EditBuilder<'_, E> {
 }
 
 impl WindowCount {
-    /// Returns whether an event that is counted now joins the newest entry, where `counted` is the sum before it.
+    /// Returns what becomes of the newest entry if an event is counted now, where `counted` is the sum before it.
     // Inlined: it is on the hot path of every grant.
     #[inline(always)]
-    fn joins_newest(&self, newest: &Entry, counted: u64, denied: bool, limit: u64) -> bool {
+    fn sharing(&self, newest: &Entry, counted: u64, denied: bool, limit: u64) -> Sharing {
         let before_newest = counted.saturating_sub(newest.weight);
         let coarse = (denied || counted >= limit) && (newest.denied || before_newest >= limit);
-        let alone = self.rule_now.counts_newest_alone();
-        let same_us = newest.newest_us == self.rule_now.now_us() && !alone;
-        same_us || self.rule_now.joins_newest(newest.first_us(), coarse)
+        self.rule_now.sharing(newest, coarse)
     }
 }

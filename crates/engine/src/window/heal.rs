@@ -7,6 +7,7 @@ use super::edit::{EditBuilder, EntryEdit, TimeRange};
 use super::WindowCount;
 use crate::entry::{Entries, Entry, MAX_SUM};
 use crate::refusal::Refusal;
+use crate::rule::Sharing;
 
 /// What becomes of the stored entries around now, if the newest entry of a count holds events from the future.
 #[derive(Clone, Copy, Debug)]
@@ -20,17 +21,16 @@ pub(super) struct FutureEvents {
 impl WindowCount {
     /// Returns all entries after now as one that happens now. `newest` is the newest of them.
     ///
-    /// It joins the entry before it as a new event would, so that a clock that swings does not add entries. If only the
-    /// newest entry counts, it is that entry with another time, and replaces the one before it.
+    /// It joins the entry before it, or replaces it, as a new event would, so that a clock that swings does not add entries.
     pub(super) fn merge_future<E: Entries>(
         &mut self,
         entries: &mut E,
         newest: Entry,
     ) -> Result<Entry, E::Error> {
-        let (now_us, alone) = (self.rule_now.now_us(), self.rule_now.counts_newest_alone());
+        let now_us = self.rule_now.now_us();
         let oldest = entries.oldest(Some(now_us))?.ok_or(Refusal::Foreign)?;
         let prior = entries.newest(Some(now_us))?;
-        let oldest = if alone { newest } else { oldest };
+        let oldest = self.rule_now.first_counted(oldest, newest);
         let mut merged = Entry {
             newest_us: now_us,
             // The first entry from the future may have begun before now.
@@ -40,12 +40,9 @@ impl WindowCount {
             // Admitted events may lie between two denied ones.
             denied: newest.denied && newest == oldest,
         };
-        let replaced = prior.filter(|prior| {
-            let denied = prior.denied && merged.denied;
-            let same_us = prior.newest_us == now_us;
-            alone || same_us || self.rule_now.joins_newest(prior.first_us(), denied)
-        });
-        if let Some(prior) = replaced.filter(|_| !alone) {
+        let sharing = |prior: &Entry| self.rule_now.sharing(prior, prior.denied && merged.denied);
+        let replaced = prior.filter(|prior| sharing(prior) != Sharing::Apart);
+        if let Some(prior) = replaced.filter(|prior| sharing(prior) == Sharing::Joined) {
             merged.span_us = now_us.saturating_sub(prior.first_us());
             merged.weight = merged.weight.saturating_add(prior.weight);
             merged.denied &= prior.denied;
@@ -90,8 +87,8 @@ impl<E: Entries> EditBuilder<'_, E> {
         let Some(part) = self.read_part(max_healed.max(1))? else { return Ok(()) };
         let stays = self.entries.newest(None)?.ok_or(Refusal::Foreign)?;
         self.count.future = Some(FutureEvents { stays_us: Some(stays.newest_us), ..future });
-        if self.count.rule_now.counts_newest_alone() {
-            self.keep_alone(stays);
+        if !self.count.rule_now.splits_future() {
+            self.keep_whole(stays);
             return Ok(());
         }
         if !(1..=stays.max_sum()).contains(&part.weight) {
@@ -120,7 +117,7 @@ impl<E: Entries> EditBuilder<'_, E> {
         let (mut oldest, mut last): (Option<Entry>, Option<Entry>) = (None, None);
         self.entries.scan(Some(rule_now.now_us()), None, |entry| {
             // The part must include what was uncounted.
-            let is_part = weight > 0 || self.uncounted == 0 || rule_now.counts_newest_alone();
+            let is_part = weight > 0 || self.uncounted == 0 || !rule_now.splits_future();
             if len >= max_healed && is_part {
                 is_all = false;
                 return false;
@@ -139,9 +136,9 @@ impl<E: Entries> EditBuilder<'_, E> {
         Ok(last.map(|last| HealedPart { last, weight }))
     }
 
-    /// Leaves the only entry that counts (FROM first) at its time in the future, because the entries before it are removed
-    /// first. The entry takes the event of this call, or loses what the call uncounts.
-    fn keep_alone(&mut self, stays: Entry) {
+    /// Leaves the newest entry at its time in the future, because the entries before it, which do not count, are removed first.
+    /// It takes the event of this call, or loses what the call uncounts.
+    fn keep_whole(&mut self, stays: Entry) {
         let Some(newest) = self.count.newest else { return };
         self.edit.newest.new = None;
         let newest_us = stays.newest_us;

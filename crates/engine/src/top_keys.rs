@@ -1,23 +1,23 @@
-//! The heaviest of many keys, in bounded memory: Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation
-//! of frequent and top-k elements in data streams", 2005).
+//! RL.TOP: the most frequent of many keys, in bounded memory: Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient
+//! computation of frequent and top-k elements in data streams", 2005).
 //!
 //! A key that is not counted yet replaces the one with the least count, and takes over that count. So a count is never too
 //! small, and too large by at most the count with which it began. A key with more than 1 in n of all occurrences is always
 //! among n counted keys.
 //!
 //! ```
-//! use redis_ratelimit_engine::heavy::{HeavyCount, RecentHeavy};
+//! use redis_ratelimit_engine::top_keys::{TopCount, TopKeys};
 //! use redis_ratelimit_engine::DbKey;
 //!
-//! let (mut recent, now_us) = (RecentHeavy::new(2), 1_795_223_799_544_558);
+//! let (mut recent, now_us) = (TopKeys::new(2), 1_795_223_799_544_558);
 //! for name in [b"a", b"a", b"a", b"b", b"c"] {
 //!     recent.add(DbKey { db: 0, name }, now_us);
 //! }
-//! let rows = recent.heaviest(now_us, 10);
+//! let rows = recent.top(now_us, 10);
 //! assert_eq!(rows.iter().map(|row| &row.name[..]).collect::<Vec<_>>(), [b"a", b"c"]);
-//! assert_eq!(rows[0].times, HeavyCount { count: 3, overcount: 0 });
+//! assert_eq!(rows[0].times, TopCount { count: 3, overcount: 0 });
 //! // c took over the count of b, so one of its two may not be its own.
-//! assert_eq!(rows[1].times, HeavyCount { count: 2, overcount: 1 });
+//! assert_eq!(rows[1].times, TopCount { count: 2, overcount: 1 });
 //! ```
 
 use crate::db_key::DbKey;
@@ -29,7 +29,7 @@ use std::hash::{BuildHasher, Hasher};
 
 /// The number of times that a key occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeavyCount {
+pub struct TopCount {
     /// An upper bound of the number.
     pub count: u64,
     /// The most by which `count` is too large.
@@ -37,24 +37,24 @@ pub struct HeavyCount {
 }
 
 #[derive(Debug)]
-struct HeavyEntry {
+struct TopEntry {
     db: i32,
     name: Vec<u8>,
     hash: u64,
-    times: HeavyCount,
+    times: TopCount,
 }
 
-impl HeavyEntry {
+impl TopEntry {
     fn key(&self) -> DbKey<'_> {
         DbKey { db: self.db, name: &self.name }
     }
 }
 
-/// Counts of the heaviest keys, of at most `max_keys` at a time.
+/// Counts of the most frequent keys, of at most `max_keys` at a time.
 #[derive(Debug, Default)]
-struct HeavyCounts {
+struct TopCounts {
     max_keys: usize,
-    entries: Vec<HeavyEntry>,
+    entries: Vec<TopEntry>,
     /// The indexes of the entries by the hash of their key, so that a key that replaces another does not allocate. The hash
     /// has a secret, because clients choose the keys.
     by_hash: HashTable<usize>,
@@ -63,10 +63,10 @@ struct HeavyCounts {
     by_count: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
-impl HeavyCounts {
+impl TopCounts {
     /// Creates counts of at most `max_keys` keys.
-    fn new(max_keys: usize) -> HeavyCounts {
-        HeavyCounts { max_keys, ..HeavyCounts::default() }
+    fn new(max_keys: usize) -> TopCounts {
+        TopCounts { max_keys, ..TopCounts::default() }
     }
 
     fn hash(&self, key: DbKey) -> u64 {
@@ -92,8 +92,8 @@ impl HeavyCounts {
         if self.entries.len() < self.max_keys {
             let at = self.entries.len();
             let DbKey { db, name } = key;
-            let times = HeavyCount { count: 1, overcount: 0 };
-            self.entries.push(HeavyEntry { db, name: name.into(), hash, times });
+            let times = TopCount { count: 1, overcount: 0 };
+            self.entries.push(TopEntry { db, name: name.into(), hash, times });
             self.index_by_hash(hash, at);
             self.by_count.push(Reverse((1, at)));
             return;
@@ -107,13 +107,13 @@ impl HeavyCounts {
         entry.name.extend_from_slice(key.name);
         entry.db = key.db;
         entry.hash = hash;
-        entry.times = HeavyCount { count: min.saturating_add(1), overcount: min };
+        entry.times = TopCount { count: min.saturating_add(1), overcount: min };
         self.index_by_hash(hash, at);
     }
 
     /// Adds the entry at `at` to the hash table.
     fn index_by_hash(&mut self, hash: u64, at: usize) {
-        let HeavyCounts { by_hash, entries, .. } = self;
+        let TopCounts { by_hash, entries, .. } = self;
         by_hash.insert_unique(hash, at, |at| entries.get(*at).map_or(0, |entry| entry.hash));
     }
 
@@ -139,47 +139,47 @@ impl HeavyCounts {
     }
 
     /// Returns the count of `key`. `None` if it is not counted.
-    fn times(&self, key: DbKey) -> Option<HeavyCount> {
+    fn times(&self, key: DbKey) -> Option<TopCount> {
         let at = self.find(key, self.hash(key))?;
         self.entries.get(at).map(|entry| entry.times)
     }
 
-    /// Returns the count of `key`, where `min` is [`HeavyCounts::min_count`].
-    fn estimate(&self, key: DbKey, min: u64) -> HeavyCount {
-        self.times(key).unwrap_or(HeavyCount { count: min, overcount: min })
+    /// Returns the count of `key`, where `min` is [`TopCounts::min_count`].
+    fn estimate(&self, key: DbKey, min: u64) -> TopCount {
+        self.times(key).unwrap_or(TopCount { count: min, overcount: min })
     }
 }
 
-/// A key among the heaviest.
+/// A key among the most frequent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeavyRow {
+pub struct TopRow {
     /// The number of its database.
     pub db: i32,
     /// Its name, which the caller may have cut.
     pub name: Box<[u8]>,
     /// The number of times that it occurred.
-    pub times: HeavyCount,
+    pub times: TopCount,
 }
 
 /// The length of a generation, in microseconds: 10 minutes.
 pub const GENERATION_US: u64 = 600_000_000;
 
-/// The heaviest keys of the last 10 to 20 minutes: the present generation, and the one before it.
+/// The most frequent keys of the last 10 to 20 minutes: the present generation, and the one before it.
 #[derive(Debug)]
-pub struct RecentHeavy {
+pub struct TopKeys {
     /// The counts of the present generation.
-    current: HeavyCounts,
+    current: TopCounts,
     /// The counts of the generation before it.
-    previous: HeavyCounts,
+    previous: TopCounts,
     /// The start of the present generation, in Unix microseconds.
     since_us: u64,
 }
 
-impl RecentHeavy {
+impl TopKeys {
     /// Creates an empty count of at most `max_keys` keys in each generation.
-    pub fn new(max_keys: usize) -> RecentHeavy {
-        let (current, previous) = (HeavyCounts::new(max_keys), HeavyCounts::new(max_keys));
-        RecentHeavy { current, previous, since_us: 0 }
+    pub fn new(max_keys: usize) -> TopKeys {
+        let (current, previous) = (TopCounts::new(max_keys), TopCounts::new(max_keys));
+        TopKeys { current, previous, since_us: 0 }
     }
 
     /// Counts an occurrence of `key` at `now_us`.
@@ -188,29 +188,29 @@ impl RecentHeavy {
         self.current.add(key);
     }
 
-    /// Returns the heaviest keys at `now_us`, the heaviest first.
-    pub fn heaviest(&mut self, now_us: u64, max_rows: usize) -> Vec<HeavyRow> {
+    /// Returns the most frequent keys at `now_us`, the most frequent first.
+    pub fn top(&mut self, now_us: u64, max_rows: usize) -> Vec<TopRow> {
         self.rotate(now_us);
-        let is_new = |entry: &&HeavyEntry| self.current.times(entry.key()).is_none();
+        let is_new = |entry: &&TopEntry| self.current.times(entry.key()).is_none();
         let of_both =
             self.current.entries.iter().chain(self.previous.entries.iter().filter(is_new));
         let min = (self.current.min_count(), self.previous.min_count());
-        let mut heavy: Vec<HeavyRow> = of_both
+        let mut top: Vec<TopRow> = of_both
             .map(|entry| {
                 let current = self.current.estimate(entry.key(), min.0);
                 let previous = self.previous.estimate(entry.key(), min.1);
                 let count = current.count.saturating_add(previous.count);
                 let overcount = current.overcount.saturating_add(previous.overcount);
                 let (db, name) = (entry.db, entry.name.as_slice().into());
-                HeavyRow { db, name, times: HeavyCount { count, overcount } }
+                TopRow { db, name, times: TopCount { count, overcount } }
             })
             .collect();
-        heavy.sort_by(|row, other| {
+        top.sort_by(|row, other| {
             let by_count = other.times.count.cmp(&row.times.count);
             by_count.then_with(|| (row.db, &row.name).cmp(&(other.db, &other.name)))
         });
-        heavy.truncate(max_rows);
-        heavy
+        top.truncate(max_rows);
+        top
     }
 
     /// Begins a new generation if the present one is over. If the clock was set back to before its start, the present one
@@ -221,10 +221,10 @@ impl RecentHeavy {
             None => self.since_us = now_us,
             Some(0) => {}
             Some(1) => {
-                self.previous = std::mem::replace(&mut self.current, HeavyCounts::new(max_keys));
+                self.previous = std::mem::replace(&mut self.current, TopCounts::new(max_keys));
                 self.since_us = self.since_us.saturating_add(GENERATION_US);
             }
-            Some(_) => *self = RecentHeavy { since_us: now_us, ..RecentHeavy::new(max_keys) },
+            Some(_) => *self = TopKeys { since_us: now_us, ..TopKeys::new(max_keys) },
         }
     }
 }
@@ -249,7 +249,7 @@ mod tests {
             keys in proptest::collection::vec(0..60u8, 0..800),
             skew in 1..6u32,
         ) {
-            let mut summary = HeavyCounts::new(max_keys);
+            let mut summary = TopCounts::new(max_keys);
             let mut exact: HashMap<u8, u64> = HashMap::new();
             for key in &keys {
                 // Small numbers are more frequent.
@@ -260,7 +260,7 @@ mod tests {
             prop_assert!(summary.entries.len() <= max_keys);
             prop_assert_eq!(summary.by_count.len(), summary.entries.len());
             for (key, times) in &exact {
-                let HeavyCount { count, overcount } = summary.estimate(db_key(&[*key]), summary.min_count());
+                let TopCount { count, overcount } = summary.estimate(db_key(&[*key]), summary.min_count());
                 prop_assert!(count >= *times && count - overcount <= *times, "{key}: {count} {overcount} {times}");
                 if times * max_keys as u64 > keys.len() as u64 {
                     let hash = summary.hash(db_key(&[*key]));
@@ -273,13 +273,13 @@ mod tests {
         fn two_generations_hold_what_came_in_ten_minutes_and_nothing_older_than_twenty(
             steps in proptest::collection::vec((0..5u8, 0..200_000_000u64), 1..200),
         ) {
-            let mut recent = RecentHeavy::new(64);
+            let mut recent = TopKeys::new(64);
             let (mut now_us, mut seen) = (1_000_000_000_000u64, Vec::new());
             for (key, step_us) in steps {
                 now_us += step_us;
                 recent.add(db_key(&[key]), now_us);
                 seen.push((key, now_us));
-                for HeavyRow { name: key, times: HeavyCount { count, overcount }, .. } in recent.heaviest(now_us, 64) {
+                for TopRow { name: key, times: TopCount { count, overcount }, .. } in recent.top(now_us, 64) {
                     let within = |us: u64| {
                         let young = |(other, at): &&(u8, u64)| *other == key[0] && now_us - at < us;
                         seen.iter().filter(young).count() as u64
@@ -302,31 +302,31 @@ mod tests {
             (30 * GENERATION_US, 0),
         ] {
             // It is counted when a generation begins.
-            let mut recent = RecentHeavy::new(2);
+            let mut recent = TopKeys::new(2);
             recent.add(db_key(b"a"), start_us);
-            assert_eq!(recent.heaviest(start_us + quiet_us, 9).len(), left, "{quiet_us}");
+            assert_eq!(recent.top(start_us + quiet_us, 9).len(), left, "{quiet_us}");
             // And forgotten if another key is counted then.
-            let mut recent = RecentHeavy::new(2);
+            let mut recent = TopKeys::new(2);
             recent.add(db_key(b"a"), start_us);
             recent.add(db_key(b"b"), start_us + quiet_us);
-            assert_eq!(recent.heaviest(start_us + quiet_us, 9).len(), 1 + left, "{quiet_us}");
+            assert_eq!(recent.top(start_us + quiet_us, 9).len(), 1 + left, "{quiet_us}");
             // What came then belongs to the generation that begins with it.
-            assert_eq!(recent.heaviest(start_us + quiet_us + GENERATION_US, 9).len(), 1);
+            assert_eq!(recent.top(start_us + quiet_us + GENERATION_US, 9).len(), 1);
         }
     }
 
     #[test]
     fn a_clock_that_goes_back_again_and_again_forgets_nothing() {
-        let mut recent = RecentHeavy::new(2);
+        let mut recent = TopKeys::new(2);
         recent.add(db_key(b"a"), 5 * GENERATION_US);
         for back in 1..5 {
             recent.add(db_key(b"b"), 5 * GENERATION_US - back);
         }
-        let heavy = recent.heaviest(GENERATION_US, 9);
-        let counts: Vec<_> = heavy.iter().map(|row| (&row.name[..], row.times.count)).collect();
+        let top = recent.top(GENERATION_US, 9);
+        let counts: Vec<_> = top.iter().map(|row| (&row.name[..], row.times.count)).collect();
         assert_eq!(counts, [(&b"b"[..], 4), (&b"a"[..], 1)]);
         // And what is old is forgotten as ever.
-        assert_eq!(recent.heaviest(2 * GENERATION_US, 9).len(), 2);
-        assert_eq!(recent.heaviest(3 * GENERATION_US, 9).len(), 0);
+        assert_eq!(recent.top(2 * GENERATION_US, 9).len(), 2);
+        assert_eq!(recent.top(3 * GENERATION_US, 9).len(), 0);
     }
 }
