@@ -25,7 +25,6 @@ const MAX_KEYS: u64 = 64;
 /// Up to this many limits a call allocates nothing.
 const FEW_KEYS: usize = 8;
 
-/// The clauses of a call, one for each key.
 type Clauses = SmallVec<[Clause; FEW_KEYS]>;
 
 /// Executes a call of a command over several limits, which only looks in [`Mode::Look`]:
@@ -140,7 +139,6 @@ fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keyspace>, E
     Ok(CallKeys { keyspace, keys: words.filter_map(|at| call.key(at, now_us)).collect(), end })
 }
 
-/// Reads the clauses, one for each key.
 fn read_clauses<'a, C: ServerCall<'a>>(
     call: &C,
     call_keys: &CallKeys<C::Keyspace>,

@@ -17,7 +17,6 @@ use std::sync::Arc;
 /// The words of a call or of a policy's definition. Word 0 of a call is the name of the command.
 #[allow(clippy::len_without_is_empty, reason = "no caller needs is_empty")]
 pub trait Words<'a> {
-    /// Returns the number of words.
     fn len(&self) -> usize;
 
     /// Returns the word at `at`, counted from 0.

@@ -13,7 +13,6 @@ impl Counter {
         Counter(AtomicU64::new(0))
     }
 
-    /// Adds this number.
     pub fn add(&self, number: u64) {
         self.0.store(self.get().wrapping_add(number), Ordering::Relaxed);
     }

@@ -58,7 +58,6 @@ fn number(len: usize) -> Option<u64> {
     Some(u64::try_from(len).unwrap_or(u64::MAX))
 }
 
-/// Returns the fields of a bucket.
 fn bucket_fields(stored: &Stored, now_us: u64) -> Vec<Field> {
     let full_in_us = stored.full_at_us().saturating_sub(now_us);
     vec![

@@ -20,7 +20,6 @@ pub type Inspection<W> = (KeyState<W>, Option<u64>);
 pub trait Keyspace {
     /// Names a key at the time of a call.
     type Key: Copy;
-    /// A key for one call.
     type Store<'k>: Store<Error: Into<Error>>
     where
         Self: 'k;
@@ -45,7 +44,6 @@ pub trait Keyspace {
     /// Counts reservations that were released.
     fn count_released(&self, number: u64);
 
-    /// Counts a call on the policy with this id.
     fn count_policy(&self, id: u64, verdict: PolicyVerdict);
 
     /// Notes that a call that takes was denied.
@@ -62,8 +60,6 @@ pub trait Keyspace {
 pub enum KeyState<W> {
     /// Nothing: there is no key.
     Missing,
-    /// A bucket.
     Bucket(Stored),
-    /// A window.
     Window(W),
 }

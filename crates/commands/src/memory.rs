@@ -39,7 +39,6 @@ use value::ValueBuilder;
 /// The immediate result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The reply to the call.
     Reply(Value),
     /// The ticket of the call, which waits (BLOCK). [`MemoryServer::take_ended`] returns its reply.
     Waits(Ticket),

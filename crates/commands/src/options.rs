@@ -33,7 +33,6 @@ macro_rules! options {
         enum Position { $($name),* }
 
         bitflags! {
-            /// A set of options.
             #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
             pub struct OptionSet: u32 {
                 $($(#[doc = $doc])+ const $name = 1 << Position::$name as u32;)*
@@ -202,7 +201,6 @@ const MAX_NUMBER: u64 = i64::MAX.unsigned_abs();
 /// The row of an option: its name, its value, and the rules for combining it.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionRow {
-    /// The option as a set of one.
     pub option: OptionSet,
     /// The name, in upper case.
     pub name: &'static str,

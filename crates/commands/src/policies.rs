@@ -57,9 +57,7 @@ pub struct PolicyTable {
 /// The outcome of a call on a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyVerdict {
-    /// The call was allowed.
     Allowed,
-    /// The call was denied.
     Denied,
     /// The call would have been denied without SHADOW.
     ShadowDenied,
@@ -71,7 +69,6 @@ impl PolicyTable {
         &self.policies
     }
 
-    /// Returns the policy with this name, if there is one.
     pub fn policy_by_name(&self, name: &[u8]) -> Option<Arc<Policy>> {
         self.policies.get(std::str::from_utf8(name).ok()?).cloned()
     }

@@ -10,13 +10,11 @@ pub trait ReplySink {
     /// Begins a map with this many fields. Two elements follow for each.
     fn map(&self, fields: usize);
 
-    /// Writes an integer.
     fn integer(&self, value: i64);
 
     /// Writes a string.
     fn text(&self, text: &[u8]);
 
-    /// Writes nil.
     fn nil(&self);
 
     /// Writes an unsigned integer, at most 2^63 - 1.
@@ -79,8 +77,8 @@ impl CallResult {
     }
 }
 
-/// Writes the reply to a call over one limit, and returns how the call ended. Under SHADOW the caller always gets what it asks
-/// for.
+/// Writes the reply to a call over one limit, and returns how the call ended. Under SHADOW the caller always gets what it
+/// asks for.
 pub fn write_call(sink: &impl ReplySink, call: &TakeCall, decision: &Decision) -> CallResult {
     let TakeCall { request, unit, .. } = call;
     let taken = request.ask.quantity.wanted();

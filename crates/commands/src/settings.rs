@@ -50,7 +50,6 @@ impl NumberSetting {
     }
 }
 
-/// The settings that are numbers.
 #[derive(Debug)]
 pub struct Numbers {
     /// The number of entries that a sliding window may use if the call does not say BUCKETS.
@@ -80,7 +79,6 @@ impl Numbers {
         }
     }
 
-    /// Returns all settings that are numbers.
     pub fn all(&self) -> [&NumberSetting; 5] {
         let Numbers { window_entries, lease_ms, max_reservations, max_waiters, top_keys } = self;
         [window_entries, lease_ms, max_reservations, max_waiters, top_keys]
@@ -103,7 +101,6 @@ impl Switch {
         Switch(AtomicBool::new(false))
     }
 
-    /// Returns whether the switch is on.
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

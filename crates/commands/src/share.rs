@@ -59,7 +59,6 @@ impl Share {
         Rate::new(capacity.saturating_sub(1), count, period_ms)
     }
 
-    /// Returns the share of a limit.
     #[inline]
     pub fn scale_limit(self, limit: u64) -> u64 {
         self.floor(limit).max(limit.min(1))

@@ -111,7 +111,6 @@ const LISTS: &CStr = c"O(M*log(M)) where M is the number of reservations in the 
 /// For the commands over several limits.
 const FOR_EACH: &CStr = c"The sum of the complexities of its clauses";
 
-/// All commands.
 pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
         name: c"rl.throttle",

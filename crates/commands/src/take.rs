@@ -107,8 +107,8 @@ pub fn decide_in_turn<S: WaitingKeyspace>(
     Ok(attempt)
 }
 
-/// Returns the wait of a denied call that waits in line. `None` if it does not wait: without BLOCK, and if it is certain that
-/// it cannot be granted by `last_us`.
+/// Returns the wait of a denied call that waits in line. `None` if it does not wait: without BLOCK, and if it is certain
+/// that it cannot be granted by `last_us`.
 ///
 /// What is certain is what is counted, because only time frees it. What others hold, or wait for, they may give back at any
 /// moment. So the limit is judged once more as if nobody held anything: three uses of a day that are applied deny a call

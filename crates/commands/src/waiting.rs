@@ -20,7 +20,6 @@ pub struct TimedReply {
 
 /// A keyspace with lines of waiting calls.
 pub trait WaitingKeyspace: Keyspace {
-    /// The types of its lines.
     type Types: LineTypes;
 
     /// Makes a transition of the lines, which receives the time of their clock.
@@ -33,8 +32,8 @@ pub trait WaitingKeyspace: Keyspace {
         read: impl FnOnce(&Lines<Self::Types>, DbKey) -> T,
     ) -> T;
 
-    /// Grants available capacity to the waiters on the key. If a call has emptied the key, the first waiter goes on with it, and
-    /// without a grant it is deleted.
+    /// Grants available capacity to the waiters on the key. If a call has emptied the key, the first waiter goes on with it,
+    /// and without a grant it is deleted.
     fn wake<'k>(&self, key: Self::Key, emptied: Option<EmptiedOf<'k, Self>>)
     where
         Self: 'k;

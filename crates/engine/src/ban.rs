@@ -123,7 +123,6 @@ impl BanNow {
         self.left_us
     }
 
-    /// Returns whether a ban runs.
     pub fn runs(&self) -> bool {
         self.left_us > 0
     }

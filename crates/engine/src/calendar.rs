@@ -282,7 +282,6 @@ impl Calendar {
         self.period
     }
 
-    /// Returns the zone.
     pub fn zone(&self) -> Zone {
         self.zone
     }

@@ -5,7 +5,6 @@
 pub struct DbKey<'k> {
     /// The number of the database.
     pub db: i32,
-    /// The key's name.
     pub name: &'k [u8],
 }
 
@@ -14,7 +13,6 @@ pub struct DbKey<'k> {
 pub struct OwnedDbKey {
     /// The number of the database.
     pub db: i32,
-    /// The key's name.
     pub name: Box<[u8]>,
 }
 

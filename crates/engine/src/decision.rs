@@ -126,7 +126,6 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Returns whether the call got what it asked for.
     pub fn allowed(&self) -> bool {
         self.verdict.allowed()
     }
@@ -153,7 +152,7 @@ impl Quantity {
         }
     }
 
-    /// Returns the quantity to take, or 0.
+    /// 0 for a call that does not take.
     pub fn wanted(self) -> u64 {
         match self {
             Quantity::Take(wanted) => wanted,
@@ -161,7 +160,6 @@ impl Quantity {
         }
     }
 
-    /// Returns whether the call takes something.
     pub fn takes(self) -> bool {
         matches!(self, Quantity::Take(_))
     }

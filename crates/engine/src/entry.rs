@@ -83,7 +83,6 @@ impl Entry {
         MAX_SUM.saturating_add(since_0)
     }
 
-    /// Returns the score of the entry.
     pub fn score(&self) -> f64 {
         score(self.newest_us)
     }
@@ -163,10 +162,8 @@ pub trait Entries {
     /// The error of reading.
     type Error: From<Refusal>;
 
-    /// Returns the number of entries.
     fn len(&self) -> usize;
 
-    /// Returns whether there are no entries.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -41,8 +41,8 @@ pub enum Standing {
     Denied,
 }
 
-/// Returns the verdict on the whole call, and the limit that decides. A verdict that allows takes 0: what a limit takes is in
-/// its own decision. `None` if there are no limits.
+/// Returns the verdict on the whole call, and the limit that decides. A verdict that allows takes 0: what a limit takes is
+/// in its own decision. `None` if there are no limits.
 pub fn combine<'p, 'r>(parts: &'p [PartDecision<'r>]) -> Option<(Verdict, &'p PartDecision<'r>)> {
     if parts.iter().all(|part| part.standing != Standing::Denied) {
         let choices = || parts.iter().filter(|part| part.standing != Standing::Spare);

@@ -35,13 +35,11 @@ pub type Settled = SmallVec<[OwnedReservation; 1]>;
 /// The reservations in their positions.
 type Slots = Slab<IndexedReservation>;
 
-/// Returns the member of the reservation in a position.
 fn member_at(reservations: &Slots, position: Position) -> Box<[u8]> {
     let member = reservations.get(position as usize).map(Reservation::member);
     member.map_or_else(Box::default, |member| member.as_bytes().into())
 }
 
-/// Returns the id of the reservation in a position.
 fn id_at(reservations: &Slots, position: Position) -> &[u8] {
     reservations.get(position as usize).map_or(&[], |reservation| &reservation.id)
 }
@@ -59,7 +57,6 @@ struct IndexSummary {
     last_gone_us: u64,
     /// An upper bound of the start of all leases but those in `future`.
     latest_start_us: u64,
-    /// The number of reservations.
     len: usize,
     /// The ban of the key. Few keys have one.
     ban: Option<Box<Ban>>,
@@ -94,12 +91,10 @@ pub struct Index {
 }
 
 impl Index {
-    /// Returns the number of reservations.
     pub fn len(&self) -> usize {
         self.summary.len
     }
 
-    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.summary.len == 0
     }
@@ -132,12 +127,10 @@ impl Index {
             .fold(0, usize::saturating_add)
     }
 
-    /// Returns the ban of the key.
     pub fn ban(&self) -> Option<Ban> {
         self.summary.ban.as_deref().copied()
     }
 
-    /// Sets the ban of the key.
     pub fn set_ban(&mut self, ban: Option<Ban>) {
         self.summary.ban = ban.map(Box::new);
     }
@@ -238,7 +231,6 @@ impl Index {
         self.reservations.get(position as usize)
     }
 
-    /// Removes the reservation `id`, and returns it if it was there.
     pub fn remove(&mut self, id: &[u8]) -> Option<OwnedReservation> {
         let position = self.unlink(id, |_| true)?;
         self.remove_at(position)
@@ -529,12 +521,10 @@ pub struct Live<'i> {
 pub type EnoughGone = (Option<u64>, u128);
 
 impl Live<'_> {
-    /// Returns their number.
     pub fn len(&self) -> usize {
         self.index.len().saturating_sub(self.index.future.len()).saturating_sub(self.gone_len)
     }
 
-    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

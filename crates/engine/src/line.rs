@@ -141,7 +141,6 @@ pub struct Lines<T: LineTypes> {
 /// A call that waits, or whose wait is over: see the picture of its states above.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Waiter<C, H, R> {
-    /// The call.
     pub call: C,
     /// The key that it waits on.
     pub key: Arc<OwnedDbKey>,
@@ -235,7 +234,6 @@ pub enum LineStep<T: LineTypes> {
     },
 }
 
-/// The reply to a waiter.
 pub enum WaiterReply<T: LineTypes> {
     /// Its wait was ended with a reply.
     Ended {
@@ -250,17 +248,14 @@ pub enum WaiterReply<T: LineTypes> {
         call: T::Call,
         /// The key that it waited on.
         key: Arc<OwnedDbKey>,
-        /// The call was the head.
         was_head: bool,
     },
 }
 
-/// The change of the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimerChange {
     /// Leave it as it is.
     Keep,
-    /// Stop it.
     Stop,
     /// Stop it if it is running, and start it.
     Start {
@@ -440,7 +435,6 @@ impl<T: LineTypes> Lines<T> {
         Some(id)
     }
 
-    /// Returns the call that is the head of a line, with its ticket.
     pub fn head(&self, id: LineId) -> Option<(Ticket, T::Call)> {
         let ticket = self.lines.get(&id)?.head()?;
         Some((ticket, self.waiters.get(&ticket)?.call.clone()))

@@ -40,7 +40,6 @@ use memory_window::WindowValue;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
-/// The value of a key.
 #[derive(Debug)]
 enum MemoryValue {
     Bucket(Stored),
@@ -76,7 +75,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Deletes a key, and returns whether it was there.
     pub fn delete(&self, name: &[u8]) -> bool {
         self.keys.borrow_mut().remove(name).is_some()
     }
@@ -91,7 +89,6 @@ impl Memory {
         self.keys.borrow().len()
     }
 
-    /// Returns whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

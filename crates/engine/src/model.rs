@@ -119,9 +119,7 @@ pub struct ModelCall {
     pub max_entries: u32,
     /// About how many entries from the future the call merges at most.
     pub max_healed: usize,
-    /// What is asked.
     pub ask: Ask,
-    /// The command.
     pub kind: ModelCommand,
     /// A waiter comes first.
     pub barred: bool,
@@ -130,7 +128,6 @@ pub struct ModelCall {
 /// The result of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelReply {
-    /// Its decision.
     pub decision: Decision,
     /// The sum of the counted events before the call.
     pub counted: u64,

@@ -155,8 +155,9 @@ impl Period {
 }
 
 impl Length {
-    /// Returns the time at which an event of `event_us` expires in a sliding window of this length. For months this is the same
-    /// day and time in UTC that many months later. If that day does not exist, it is the first instant of the next month.
+    /// Returns the time at which an event of `event_us` expires in a sliding window of this length. For months this is the
+    /// same day and time in UTC that many months later. If that day does not exist, it is the first instant of the next
+    /// month.
     pub fn expires_us(self, event_us: u64) -> u64 {
         match self {
             Length::Ms(ms) => event_us.saturating_add(ms.saturating_mul(1_000)),

@@ -82,7 +82,7 @@ impl Request {
         }
     }
 
-    /// Returns whether the request takes something. Only such a request stands in line.
+    /// Only a request that takes something stands in line.
     pub fn takes(&self) -> bool {
         self.ask.quantity.takes()
     }

@@ -83,7 +83,6 @@ pub struct Reservation<I, R> {
 /// A reservation that borrows its id and its rule.
 pub type ReservationRef<'m> = Reservation<&'m [u8], &'m [u8]>;
 
-/// A reservation that owns its id and its rule.
 pub type OwnedReservation = Reservation<Id, RuleText>;
 
 impl<'m> ReservationRef<'m> {

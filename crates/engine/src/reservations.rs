@@ -206,7 +206,6 @@ impl Reservations {
         }
     }
 
-    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -216,12 +215,11 @@ impl Reservations {
         self.index().map(|index| index.live(self.now_us))
     }
 
-    /// Returns the number of live reservations.
     pub fn live_len(&self) -> usize {
         self.live().map_or(0, |live| live.len()).saturating_add(self.holds.len())
     }
 
-    /// Returns the sum of the quantities that live reservations hold.
+    /// The sum of what live reservations hold.
     pub fn total(&self) -> u128 {
         self.live().map_or(0, |live| live.total()).saturating_add(self.holds.total())
     }
@@ -264,7 +262,6 @@ impl Reservations {
         self.has_id
     }
 
-    /// Returns the reservation `id`, if it is live.
     pub fn find_live(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
         self.stored.get(id).filter(|one| one.live(self.now_us))
     }
@@ -416,7 +413,6 @@ impl Reservations {
         self.ban
     }
 
-    /// Replaces the stored ban.
     pub fn set_ban(&mut self, ban: Option<Ban>) {
         self.is_changed = true;
         self.ban = ban;
@@ -439,17 +435,14 @@ pub struct SortedHolds {
 }
 
 impl SortedHolds {
-    /// Returns the number of holds.
     pub fn len(&self) -> usize {
         self.holds.len()
     }
 
-    /// Returns whether there are no holds.
     pub fn is_empty(&self) -> bool {
         self.holds.is_empty()
     }
 
-    /// Returns their sum.
     pub fn total(&self) -> u128 {
         self.holds.iter().map(|hold| u128::from(hold.quantity)).sum()
     }
@@ -490,7 +483,6 @@ impl SortedHolds {
     }
 }
 
-/// Returns the sum of the holds that are gone at `us`.
 fn sum_gone(sums: &[(u64, u128)], us: u64) -> u128 {
     let gone = sums.partition_point(|(gone_us, _)| *gone_us <= us);
     sums.split_at(gone).0.last().map_or(0, |(_, sum)| *sum)

@@ -18,7 +18,6 @@ const MAX_COARSE_ENTRIES: u32 = 4096;
 /// The room for the text of a rule. The longest, of about 35 bytes, has 13 digits, a unit, a zone, a start and their marks.
 pub const MAX_RULE: usize = 96;
 
-/// A rule as text.
 pub type RuleText = Text<MAX_RULE>;
 
 /// The time for which an event counts. Reservations store their rule, so that APPLY needs no limit.
@@ -303,8 +302,8 @@ impl RuleNow {
         !matches!(self.expiring, Expiring::FromFirst { .. })
     }
 
-    /// Returns whether a call that has uncounted events drops dead entries, so that they cannot count again. With `is_empty` it
-    /// has uncounted all.
+    /// Returns whether a call that has uncounted events drops dead entries, so that they cannot count again. With `is_empty`
+    /// it has uncounted all.
     pub(crate) fn gap(&self, is_empty: bool) -> Gap {
         match self.expiring {
             Expiring::Sliding { .. } => Gap::CloseIfSmall,
@@ -317,8 +316,8 @@ impl RuleNow {
         }
     }
 
-    /// Returns what becomes of the newest entry if an event is counted now. With `coarse` both are denied calls, or are beyond
-    /// the limit.
+    /// Returns what becomes of the newest entry if an event is counted now. With `coarse` both are denied calls, or are
+    /// beyond the limit.
     #[inline(always)]
     pub(crate) fn sharing(&self, newest: &Entry, coarse: bool) -> Sharing {
         match self.expiring {

@@ -36,9 +36,7 @@ pub const MAX_HEALED_EVENTS: usize = 10_000;
 pub trait Store {
     /// The error of reading.
     type Error: From<Refusal>;
-    /// Its bucket.
     type Bucket: BucketKey<Error = Self::Error>;
-    /// Its window.
     type Window: WindowKey<Error = Self::Error>;
 
     /// Returns that moment, in Unix microseconds.
@@ -110,7 +108,6 @@ pub trait BucketKey {
 pub trait WindowKey {
     /// The error of reading.
     type Error: From<Refusal>;
-    /// The entries of its events.
     type Events: Entries<Error = Self::Error>;
     /// What is left of a key that settling has emptied.
     type Emptied: EmptiedKey;
@@ -118,18 +115,15 @@ pub trait WindowKey {
     /// Opens the key, reads its reservations, and notes whether `id` is held. Refuses a key that the module did not write.
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Self::Error>;
 
-    /// Returns its events.
     fn events(&mut self) -> &mut Self::Events {
         self.split().0
     }
 
-    /// Returns its reservations.
     fn reservations(&self) -> &Reservations;
 
     /// Returns its reservations, to count those whose lease runs.
     fn reservations_mut(&mut self) -> &mut Reservations;
 
-    /// Returns its events and its reservations.
     fn split(&mut self) -> (&mut Self::Events, &Reservations);
 
     /// Returns the stored ban, or the mark that a past one left.
@@ -154,14 +148,13 @@ pub trait WindowKey {
 pub struct Settlement<E> {
     /// How many reservations were settled or renewed.
     pub number: usize,
-    /// The key, if it holds nothing any more. It is kept for the first waiter, so that it does not vanish before that adds to
-    /// it. Without a waiter it must be deleted.
+    /// The key, if it holds nothing any more. It is kept for the first waiter, so that it does not vanish before that adds
+    /// to it. Without a waiter it must be deleted.
     pub emptied: Option<E>,
 }
 
 /// A key that holds nothing any more, but still exists.
 pub trait EmptiedKey {
-    /// Deletes the key.
     fn delete(self);
 }
 

@@ -13,7 +13,6 @@ use engine::store::Access;
 use engine::{DbKey, Decision};
 use std::convert::Infallible;
 
-/// The types of the lines in memory.
 pub struct MemoryLineTypes;
 
 impl LineTypes for MemoryLineTypes {

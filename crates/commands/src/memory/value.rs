@@ -6,7 +6,6 @@ use std::cell::RefCell;
 /// A reply, as a server sends it over RESP2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Nil.
     Nil,
     /// A signed integer of 64 bits.
     Integer(i64),

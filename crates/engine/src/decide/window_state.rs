@@ -1,4 +1,8 @@
 //! The state of a part whose key holds a window. A semaphore is a window that counts no events.
+//!
+//! `read` makes the [`WindowMoment`] before the call, and nothing changes it. Each way to plan makes the moment after the
+//! call, a decision that describes it, and a [`WindowChange`] that leads from one to the other. The key is written last, so
+//! the reservations in it are those before the call, and the moment after adds the new one.
 
 use super::Action;
 use crate::ban::{Ban, BanNow};
@@ -115,7 +119,6 @@ impl WindowMoment {
     }
 }
 
-/// The changes to write to a window.
 pub(crate) struct WindowChange {
     pub(crate) events: EventPlan,
     reservation: Option<OwnedReservation>,
@@ -246,7 +249,6 @@ impl<'r, S: Store> WindowState<'r, S> {
         }
     }
 
-    /// Keeps the window as it is.
     fn keep(&self, verdict: Verdict) -> Decision {
         self.before.decision(verdict, self.window, None)
     }

@@ -21,14 +21,12 @@ impl LeaseEnds {
         self.at.len().saturating_mul(PER_END)
     }
 
-    /// Adds a lease that ends at `lease_end_us`.
     pub fn insert(&mut self, lease_end_us: u64) {
         let number = self.at.entry(lease_end_us).or_default();
         *number = number.saturating_add(1);
         self.ended = self.ended.saturating_add(usize::from(lease_end_us <= self.as_of_us));
     }
 
-    /// Removes a lease that ends at `lease_end_us`.
     pub fn remove(&mut self, lease_end_us: u64) {
         if let Some(number) = self.at.get_mut(&lease_end_us) {
             *number = number.saturating_sub(1);

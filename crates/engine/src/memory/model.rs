@@ -19,7 +19,6 @@ use crate::throttle::Stored;
 /// A key in the form in which a server stores it, which can be compared and hashed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Saved {
-    /// Its value.
     pub value: SavedValue,
     /// The last Unix millisecond in which the key lives.
     pub expires_at_ms: u64,

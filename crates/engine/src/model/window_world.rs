@@ -42,7 +42,6 @@ impl Obvious {
         }
     }
 
-    /// Adds an event to the list.
     pub fn add(self, list: &mut Vec<Counted>, mut event: Counted) {
         if matches!(self, Obvious::First(_)) {
             match list.iter().find(|one| self.expires_us(one.at_us) > event.at_us) {

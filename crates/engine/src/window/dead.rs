@@ -2,6 +2,9 @@
 //!
 //! They do no harm, but every search for the oldest entry that counts passes them. So a call that takes drops them if that
 //! costs less than to go on passing them. Most calls drop none, and do not look for any.
+//!
+//! A call knows the number of entries and the sum of those that count, but not how many count, as an entry may hold many
+//! units. So if the sum is below the number, the difference is surely dead; if it is not, a call in 16 looks.
 
 use super::edit::EditBuilder;
 use crate::entry::{Entries, Entry, MAX_SUM};
@@ -32,7 +35,8 @@ impl<E: Entries> EditBuilder<'_, E> {
         };
         let Some(mut min_dropped) = self.min_dropped(&newest) else { return Ok(()) };
         let (recorded, total_before) = (self.recorded, newest.total.wrapping_sub(self.recorded));
-        // The sum of the entries from this one on, with the quantity that this call recorded.
+        // The sum of the entries from this one on, with the quantity that this call recorded. If it is above `MAX_SUM`,
+        // running totals could overtake themselves, so this entry goes however many there are.
         let sum_from = |entry: &Entry| {
             let stored = total_before.wrapping_sub(entry.before());
             u128::from(stored).saturating_add(u128::from(recorded))
@@ -72,8 +76,8 @@ impl<E: Entries> EditBuilder<'_, E> {
     }
 
     /// Drops all dead entries after some were uncounted, as far as the rule says so. What was uncounted stays in the running
-    /// totals, as a gap between dead and live entries. If the clock were set back, the dead entries would count again, and the
-    /// gap with them.
+    /// totals, as a gap between dead and live entries. If the clock were set back, the dead entries would count again, and
+    /// the gap with them.
     pub(super) fn close_gap(&mut self) -> Result<(), E::Error> {
         let rule_now = &self.count.rule_now;
         let max_dropped = match rule_now.gap(self.count.newest.is_none()) {

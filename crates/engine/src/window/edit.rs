@@ -28,7 +28,6 @@ pub struct TimeRange {
 /// The changes to write to the entries of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventEdit {
-    /// The edit of the newest entry.
     pub newest: EntryEdit,
     /// The edit of another entry: it is given back in part, or it stays in the future and takes what the call counts.
     pub other: EntryEdit,
@@ -59,18 +58,13 @@ pub enum EventChange {
         limit: u64,
     },
     /// Uncounts at most this quantity, the oldest events first.
-    Uncount {
-        /// The quantity.
-        quantity: u64,
-    },
+    Uncount { quantity: u64 },
 }
 
 /// A change that was planned.
 #[derive(Clone, Copy, Debug)]
 pub struct EventPlan {
-    /// What to write.
     pub edit: EventEdit,
-    /// What counts after it.
     pub after: WindowCount,
 }
 
