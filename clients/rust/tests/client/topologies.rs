@@ -1,5 +1,7 @@
 //! Masters that Sentinel names, and clusters.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis_ratelimit_client::transport::Servers;
@@ -168,11 +170,27 @@ async fn a_slot_that_moves_is_followed_and_no_call_is_lost() {
     for key in ["{b}x", "{b}y"] {
         let _ = limiter.take(key, &window).await.unwrap();
     }
+    // Calls at the same time, each of which must be counted once.
+    let is_moved = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = (0..8)
+        .map(|_| {
+            let (limiter, window, is_moved) =
+                (limiter.clone(), per_day(1_000_000), Arc::clone(&is_moved));
+            tokio::spawn(async move {
+                let mut counted = 0;
+                while !is_moved.load(Relaxed) {
+                    assert!(limiter.take("{b}z", &window).await.unwrap().is_allowed());
+                    counted += 1;
+                }
+                counted
+            })
+        })
+        .collect();
     let slot = source.conn().int("CLUSTER KEYSLOT b");
     let (source_id, target_id) = (cluster.id(from), cluster.id(to));
     target.conn().cmd(format!("CLUSTER SETSLOT {slot} IMPORTING {source_id}"));
     source.conn().cmd(format!("CLUSTER SETSLOT {slot} MIGRATING {target_id}"));
-    for key in ["b", "{b}x", "{b}y"] {
+    for key in ["b", "{b}x", "{b}y", "{b}z"] {
         source.conn().cmd(format!("MIGRATE 127.0.0.1 {} {key} 0 5000", target.port()));
     }
     // The reply is ASK: this call goes to the other node.
@@ -191,6 +209,13 @@ async fn a_slot_that_moves_is_followed_and_no_call_is_lost() {
     assert_eq!(limiter.take("b", &window).await.unwrap().remaining, 995);
     assert_eq!(limiter.take("b", &window).await.unwrap().remaining, 994);
     assert_eq!(limiter.look("{b}y", &window).await.unwrap().remaining, 998);
+    is_moved.store(true, Relaxed);
+    let mut counted = 0;
+    for caller in callers {
+        counted += caller.await.unwrap();
+    }
+    let left = limiter.look("{b}z", &per_day(1_000_000)).await.unwrap().remaining;
+    assert_eq!(1_000_000 - left, counted);
 }
 
 #[tokio::test]
@@ -216,5 +241,34 @@ async fn a_node_that_is_away_takes_no_other_with_it_and_its_replica_takes_over()
     }
     // A busy machine may be late for some.
     assert!(decided > 2, "another node decides as ever: {decided} of 5");
+    until_decided(&limiter, "b", PATIENCE).await;
+}
+
+#[tokio::test]
+async fn a_node_that_hangs_holds_up_no_call_of_another() {
+    let cluster = Cluster::of(3, 0);
+    let nodes: Vec<_> = (0..3).map(|node| url(cluster.node(node).port())).collect();
+    let builder = Limiter::builder(Servers::open_cluster(nodes).unwrap()).deadline(DEADLINE * 4);
+    let limiter = builder.unreachable(Unreachable::Allow).build().unwrap();
+    let hung = cluster.master_of("b");
+    let key = |number| format!("user:{number}");
+    let keys: Vec<_> = (0..60).map(key).map(|key| (cluster.master_of(&key) == hung, key)).collect();
+    for (_, key) in &keys {
+        until_decided(&limiter, key, PATIENCE).await;
+    }
+    let frozen = cluster.node(hung).freeze();
+    for _ in 0..4 {
+        let call = |(hangs, key): (bool, String)| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move {
+                let reply = limiter.take(&key, &rate()).await.unwrap();
+                assert_eq!(reply.reachable, !hangs, "{key}");
+            })
+        };
+        for call in keys.iter().cloned().map(call).collect::<Vec<_>>() {
+            call.await.unwrap();
+        }
+    }
+    drop(frozen);
     until_decided(&limiter, "b", PATIENCE).await;
 }
