@@ -36,7 +36,6 @@ impl Answers {
             Ok(_) => "denied",
             Err(Error::Busy(_)) => "Busy",
             Err(Error::Unreachable { .. }) => "Unreachable",
-            Err(Error::Server(reply)) if reply.code == "READONLY" => "READONLY",
             Err(error) => panic!("{error:?}"),
         };
         *self.kinds.entry(kind).or_default() += 1;
@@ -390,20 +389,6 @@ fn healthy(table: &mut Table) {
 }
 
 #[test]
-fn a_server_that_became_a_replica_is_left() {
-    let (first, second) = (Server::start(), Server::start());
-    let proxy = Proxy::start(first.port());
-    let caller = Caller::new(proxy.port(), Unreachable::Error, PATIENCE);
-    caller.until_decided(20);
-    first.conn().cmd(format!("REPLICAOF 127.0.0.1 {}", second.port()));
-    // As if the name of the server now had the address of another master.
-    proxy.lead_to(second.port());
-    caller.one_by_one(1).assert_all("READONLY");
-    caller.one_by_one(20).assert_all("decided");
-    assert_eq!(second.conn().int("EXISTS k"), 1);
-}
-
-#[test]
 fn what_would_never_be_denied_is_not_denied_while_no_server_answers() {
     let server = Server::start();
     let frozen = server.freeze();
@@ -505,32 +490,6 @@ fn a_server_so_far_away_that_connecting_takes_longer_than_a_deadline() {
     answers.assert_within(deadline + SLACK);
     caller.decides_again(Duration::from_secs(2));
     caller.one_by_one(3).assert_all("decided");
-}
-
-#[test]
-fn an_error_says_why_there_is_no_connection() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    // Hangs up at once. It ends with the test program.
-    std::thread::spawn(move || listener.incoming().for_each(drop));
-    let caller = Caller::new(port, Unreachable::Error, DEADLINE * 4);
-    let error = caller.runtime.block_on(async { caller.limiter.take("k", &rate()).await });
-    let text = error.unwrap_err().to_string();
-    assert!(text.starts_with(&format!("127.0.0.1:{port}: ")), "{text}");
-}
-
-#[test]
-fn a_reply_that_stops_in_its_middle() {
-    unless_stalled(STALL, || {
-        let server = Server::start();
-        let proxy = Proxy::start(server.port());
-        let caller = Caller::allowing(proxy.port());
-        caller.until_decided(1);
-        proxy.cut(7);
-        let answers = caller.one_by_one(1);
-        answers.assert_all("allowed");
-        answers.assert_within(DEADLINE + SLACK);
-    });
 }
 
 #[test]

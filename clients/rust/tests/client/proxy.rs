@@ -15,23 +15,21 @@ pub struct Proxy {
 
 #[derive(Clone, Copy)]
 struct How {
-    target: u16,
     delay: Duration,
     drops: bool,
-    cut: Option<usize>,
 }
 
 impl Proxy {
     pub fn start(target: u16) -> Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let how = How { target, delay: Duration::ZERO, drops: false, cut: None };
+        let how = How { delay: Duration::ZERO, drops: false };
         let port = listener.local_addr().unwrap().port();
         let proxy = Proxy { port, how: Arc::new(Mutex::new(how)), open: Arc::default() };
         let own = proxy.clone();
         // Ends with the test program.
         spawn(move || {
             for near in listener.incoming() {
-                let (near, target) = (near.unwrap(), own.how().target);
+                let near = near.unwrap();
                 let Ok(far) = TcpStream::connect(("127.0.0.1", target)) else { continue };
                 own.open.lock().unwrap().push(near.try_clone().unwrap());
                 for (here, there, is_back) in [(&near, &far, false), (&far, &near, true)] {
@@ -52,14 +50,12 @@ impl Proxy {
     fn pass(&self, mut here: TcpStream, mut there: TcpStream, is_back: bool) {
         let mut buffer = vec![0; 65536];
         while let Ok(size @ 1..) = here.read(&mut buffer) {
-            let how = self.how();
             if is_back {
-                sleep(how.delay);
+                sleep(self.how().delay);
             }
             if self.how().drops {
                 continue;
             }
-            let size = how.cut.filter(|_| is_back).map_or(size, |cut| cut.min(size));
             if there.write_all(&buffer[..size]).is_err() {
                 break;
             }
@@ -84,20 +80,10 @@ impl Proxy {
         self.how.lock().unwrap().drops = drops;
     }
 
-    /// Sets how many bytes of each reply pass before the rest is dropped.
-    pub fn cut(&self, cut: usize) {
-        self.how.lock().unwrap().cut = Some(cut);
-    }
-
     /// Ends all connections.
     pub fn hang_up(&self) {
         for stream in self.open.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
-    }
-
-    /// Leads new connections to another port. Those that are open stay.
-    pub fn lead_to(&self, target: u16) {
-        self.how.lock().unwrap().target = target;
     }
 }
