@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::library::{Kind, Servers, Source};
 use crate::reply::{array, bytes, integer};
 use crate::server::{Attempt, Server};
-use crate::transport::{Command, ErrorReply, Value};
+use crate::transport::{Command, Value};
 use crate::Error;
 
 /// The maximum number of redirections of a call. If the nodes of a cluster disagree, MOVED replies would never end.
@@ -124,32 +124,24 @@ impl Cluster {
         let slot = Slot::for_key(key);
         let (mut server, mut replies) = self.ask_any(slot, commands, attempt).await?;
         for _ in 0..REDIRECTIONS {
-            // Of a transaction all commands are sent again, and else those that were redirected.
-            let is_redirected = |reply: &Value| matches!(reply, Value::Error(error) if redirection(error).is_some());
-            let places: Vec<_> = replies.iter().map(is_redirected).collect();
-            let last = replies.iter().rev().find_map(|reply| match reply {
-                Value::Error(error) => redirection(error),
-                _ => None,
-            });
-            let Some((address, asking)) = last else { break };
-            let host = if address.0.is_empty() { server.host().to_owned() } else { address.0 };
-            server = self.node(host, address.1)?;
-            if !asking {
+            let redirections: Vec<_> = replies.iter().map(Redirection::read).collect();
+            let Some(to) = redirections.iter().flatten().last() else { break };
+            let host = if to.host.is_empty() { server.host() } else { &to.host };
+            server = self.node(host.to_owned(), to.port)?;
+            if !to.is_asking {
                 self.state().slots.insert(slot, Arc::clone(&server));
             }
+            // Of a transaction all commands are sent again, and else those that were redirected.
             let is_transaction = is_transaction(commands);
-            let again = commands.iter().zip(&places).filter(|(_, moved)| **moved || is_transaction);
+            let is_again = |to: &Option<Redirection>| is_transaction || to.is_some();
+            let again = commands.iter().zip(&redirections).filter(|(_, to)| is_again(to));
             let again: Vec<_> = again.map(|(command, _)| command.clone()).collect();
-            let mut found = match asking {
+            let found = match to.is_asking {
                 true => ask_asking(&server, &again, attempt).await?,
                 false => server.ask(&again, attempt).await?,
-            }
-            .into_iter();
-            for (reply, moved) in replies.iter_mut().zip(places) {
-                if moved || is_transaction {
-                    *reply = found.next().unwrap_or(Value::Nil);
-                }
-            }
+            };
+            let places = replies.iter_mut().zip(&redirections).filter(|(_, to)| is_again(to));
+            places.zip(found).for_each(|((place, _), reply)| *place = reply);
         }
         Ok((replies, server))
     }
@@ -224,15 +216,26 @@ fn is_transaction(commands: &[Command]) -> bool {
     commands.first().is_some_and(|first| first.word(0) == Some(b"MULTI"))
 }
 
-/// Returns the host and port that a reply redirects to, and whether ASKING must be sent first because the slot is moving there.
-fn redirection(error: &ErrorReply) -> Option<((String, u16), bool)> {
-    let asking = error.code == "ASK";
-    if !asking && error.code != "MOVED" {
-        return None;
+/// A reply that names another node.
+struct Redirection {
+    /// Empty if it is the host of the node that replied.
+    host: String,
+    port: u16,
+    /// True if ASKING must be sent first, because the slot is moving there.
+    is_asking: bool,
+}
+
+impl Redirection {
+    fn read(reply: &Value) -> Option<Redirection> {
+        let Value::Error(error) = reply else { return None };
+        let is_asking = error.code == "ASK";
+        if !is_asking && error.code != "MOVED" {
+            return None;
+        }
+        let (_, address) = error.message.split_once(' ')?;
+        let (host, port) = address.rsplit_once(':')?;
+        Some(Redirection { host: host.to_owned(), port: port.parse().ok()?, is_asking })
     }
-    let (_, address) = error.message.split_once(' ')?;
-    let (host, port) = address.rsplit_once(':')?;
-    Some(((host.to_owned(), port.parse().ok()?), asking))
 }
 
 /// Sends commands with ASKING before each, or before a whole transaction.
