@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -47,8 +47,14 @@ pub(crate) enum Kind {
 #[derive(Clone)]
 pub(crate) enum Source {
     Client(Box<Client>),
-    Sentinel(Arc<tokio::sync::Mutex<SentinelClient>>),
+    Sentinel(Arc<Sentinel>),
     Other(Arc<dyn Connection>),
+}
+
+/// The sentinels of a service, and the address of the master that they last named.
+pub(crate) struct Sentinel {
+    client: tokio::sync::Mutex<SentinelClient>,
+    master: Mutex<Option<ConnectionAddr>>,
 }
 
 fn client(server: impl IntoConnectionInfo) -> Result<Client, Error> {
@@ -131,7 +137,8 @@ impl From<Client> for Servers {
 
 impl From<SentinelClient> for Servers {
     fn from(client: SentinelClient) -> Servers {
-        Servers(Kind::One(Source::Sentinel(Arc::new(tokio::sync::Mutex::new(client)))))
+        let (client, master) = (tokio::sync::Mutex::new(client), Mutex::default());
+        Servers(Kind::One(Source::Sentinel(Arc::new(Sentinel { client, master }))))
     }
 }
 
@@ -150,7 +157,11 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::Client(client) => write!(f, "{}", client.get_connection_info().addr()),
-            Source::Sentinel(_) => f.write_str("the master that Sentinel names"),
+            Source::Sentinel(sentinel) => {
+                let master = sentinel.master.lock().unwrap_or_else(PoisonError::into_inner);
+                f.write_str("the master of Sentinel")?;
+                master.as_ref().map_or(Ok(()), |address| write!(f, " at {address}"))
+            }
             Source::Other(_) => f.write_str("the server"),
         }
     }
@@ -211,10 +222,13 @@ impl Source {
         let connecting = async {
             match self {
                 Source::Client(client) => Ok(connect(client.get_connection_info()).await?),
-                Source::Sentinel(sentinels) => {
+                Source::Sentinel(sentinel) => {
                     // The master may be another one than the last time.
-                    let client = sentinels.lock().await.async_get_client().await?;
-                    Ok(connect(client.get_connection_info()).await?)
+                    let client = sentinel.client.lock().await.async_get_client().await?;
+                    let info = client.get_connection_info();
+                    *sentinel.master.lock().unwrap_or_else(PoisonError::into_inner) =
+                        Some(info.addr().clone());
+                    Ok(connect(info).await?)
                 }
                 Source::Other(connection) => Ok(Link::Other(Arc::clone(connection))),
             }

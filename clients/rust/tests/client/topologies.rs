@@ -70,6 +70,10 @@ async fn a_master_that_became_a_replica_is_left_for_the_new_one() {
     assert_eq!(error.code(), Some("READONLY"));
     assert!(limiter.take("k", &rate()).await.unwrap().reachable);
     assert_eq!(second.conn().int("EXISTS k"), 1);
+    let port = second.port();
+    drop(second);
+    let error = limiter.held("k").await.unwrap_err().to_string();
+    assert!(error.starts_with(&format!("the master of Sentinel at 127.0.0.1:{port}: ")), "{error}");
 }
 
 #[tokio::test]
