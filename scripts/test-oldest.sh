@@ -29,7 +29,7 @@ fi
 scripts/build-engine.sh python
 "$python" --version
 (cd clients/python && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=src "$python" -m unittest \
-    tests.test_calls tests.test_gateway tests.test_http tests.test_leases tests.test_numbers tests.test_pool)
+    tests.test_calls tests.test_gateway tests.test_http tests.test_leases tests.test_numbers tests.test_breaker)
 
 # ---- Node ----
 

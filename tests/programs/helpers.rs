@@ -71,7 +71,7 @@ fn fill_outages_table(command: &mut Command) {
 #[test]
 fn the_python_client_works_with_redis_py_and_valkey_py() {
     let modules =
-        "test_calls test_several test_pool test_http test_gateway test_numbers test_server test_readme";
+        "test_calls test_several test_breaker test_http test_gateway test_numbers test_server test_readme";
     python_tests("python", modules, true, &[]);
 }
 

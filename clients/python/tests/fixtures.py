@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import io
 import json
+import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -201,21 +202,29 @@ class Recorder:
         recorder = self
 
         class Connection:
-            socket_timeout = None
-            health_check_interval = 0
-            is_connected = True
+            pid = os.getpid()
+            is_connected = False
 
             def __init__(self, **settings: Any) -> None:
                 pass
 
+            def should_reconnect(self) -> bool:
+                return False
+
+            def re_auth(self) -> None:
+                pass
+
             def connect(self) -> None:
-                recorder.connections += 1
+                recorder.connections += not self.is_connected
+                self.is_connected = True
 
             def disconnect(self, nowait: bool = False) -> None:
-                pass
+                self.is_connected = False
 
             def can_read(self, timeout: float | None = 0) -> bool:
                 return timeout != 0
+
+            can_read_destructive = can_read
 
             def send_packed_command(self, packed: list[bytes], check_health: bool = True) -> None:
                 recorder.note(packed)
@@ -241,7 +250,8 @@ class AsyncRecorder(Recorder):
         class Connection(self.connection_class()):  # type: ignore[misc]
             pass
 
-        for name in "connect", "disconnect", "can_read", "send_packed_command", "read_response":
+        names = "connect", "disconnect", "can_read", "can_read_destructive", "send_packed_command", "read_response"
+        for name in *names, "re_auth":
             setattr(Connection, name, awaitable(getattr(Connection, name)))
         pool = import_module(f"{library}.asyncio").ConnectionPool(connection_class=Connection)
         return make(library, ".asyncio", connection_pool=pool)

@@ -172,7 +172,7 @@ class Answering(unittest.TestCase):
         async def check(cancelled: int) -> None:
             recorder = AsyncRecorder([0, 9, 8, -1, 60000, b"id", 1, 1], 1, 1)
             limiter = recorder.limiter()
-            send, sent = limiter._core.send_all, 0
+            send, sent = limiter._core.try_to_send, 0
 
             async def slow(*args: Any) -> Any:
                 nonlocal sent
@@ -181,7 +181,7 @@ class Answering(unittest.TestCase):
                     await asyncio.sleep(60)
                 return await send(*args)
 
-            with mock.patch.object(limiter._core, "send_all", slow):
+            with mock.patch.object(limiter._core, "try_to_send", slow):
                 local = limiter.local("k", Window(9, 60), lease="1h")
                 if cancelled == 2:
                     await local.take()

@@ -1,4 +1,4 @@
-"""Every method on a real server, synchronous and with asyncio, by redis-py and valkey-py, over RESP2 and RESP3.
+"""Every method on a real server, synchronous and with asyncio, by redis-py and valkey-py.
 
 RATELIMIT_PORT is the port of a server with the module, RATELIMIT_CLUSTER_PORT that of a node of a cluster; all keys are
 flushed.
@@ -23,7 +23,6 @@ from unittest import mock
 import redis_ratelimit
 import redis_ratelimit.asyncio
 from redis_ratelimit import Rate, UnknownPolicy, Window, semaphore
-from redis_ratelimit._internal.servers import ClusterServers
 
 from .fixtures import LIBRARIES, Awaited, close, done, make
 from .servers import Server, until, until_soon
@@ -34,15 +33,16 @@ CLUSTER_PORT = int(os.environ["RATELIMIT_CLUSTER_PORT"])
 
 def kinds() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yields functions that create a limiter of each kind from the settings of its client and its own."""
-    for library, folder, protocol in product(LIBRARIES, ("", ".asyncio"), (2, 3)):
+    for library, folder in product(LIBRARIES, ("", ".asyncio")):
 
-        def limiter(library: str = library, folder: str = folder, protocol: int = protocol, **settings: Any) -> Any:
+        def limiter(library: str = library, folder: str = folder, **settings: Any) -> Any:
             own = {name: settings.pop(name) for name in ("unreachable", "deadline") if name in settings}
-            client = make(library, folder, **{"port": PORT, "protocol": protocol, **settings})
+            # The limiter has settings of its own for replies.
+            client = make(library, folder, **{"port": PORT, "protocol": 3, "decode_responses": True, **settings})
             made = import_module(f"redis_ratelimit{folder}").Limiter(client, **own)
             return made if folder else Awaited(made)
 
-        yield f"{library}{folder} RESP{protocol}", limiter
+        yield f"{library}{folder}", limiter
 
 
 plain = make(LIBRARIES[0], port=PORT, decode_responses=True)
@@ -57,11 +57,9 @@ async def until_waiting(count: int) -> None:
 
 
 class Each(unittest.TestCase):
-    def each(self, body: Callable[[Any], Awaitable[None]], only: str = "", **settings: Any) -> None:
-        """Runs a test with a limiter of each kind, or of those whose name ends with `only`."""
+    def each(self, body: Callable[[Any], Awaitable[None]], **settings: Any) -> None:
+        """Runs a test with a limiter of each kind."""
         for name, limiter in kinds():
-            if not name.endswith(only):
-                continue
             with self.subTest(client=name):
                 plain.flushall()
 
@@ -127,6 +125,19 @@ class OnAServer(Each):
             await until_waiting(0)
             await limiter.release("job", "first")
             self.assertEqual(await limiter.held("job"), [])
+
+        self.each(body)
+
+    def test_calls_that_waited_leave_few_connections(self) -> None:
+        async def body(limiter: Any) -> None:
+            await limiter.reserve("job", semaphore(1))
+            before = len(plain.client_list())
+            with mock.patch("redis_ratelimit._internal.servers.PLACES", 3):
+                waits = [limiter.reserve("job", semaphore(1), block="500ms") for _ in range(10)]
+                replies = await asyncio.gather(*waits)
+            self.assertEqual({reply.limited for reply in replies}, {2})
+            await until_soon(lambda: len(plain.client_list()) <= before + 3, "the end of connections")
+            self.assertGreater(len(plain.client_list()), before)
 
         self.each(body)
 
@@ -329,7 +340,7 @@ class WithoutAServer(Each):
                 await limiter.throttle("k", "@free")
 
         with a_server_that(lambda _: None) as (port, calls):
-            self.each(body, only="2", port=port)
+            self.each(body, port=port)
             self.assertEqual(len(calls), 2 * len(LIBRARIES))
 
     def test_a_server_that_cannot_serve_now_is_unreachable(self) -> None:
@@ -343,7 +354,7 @@ class WithoutAServer(Each):
             b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
         ]:
             with a_server_that(lambda _: error) as (port, _):
-                self.each(body, only="2", port=port, unreachable="allow")
+                self.each(body, port=port, unreachable="allow")
 
 
 class InACluster(unittest.TestCase):
@@ -362,20 +373,20 @@ class InACluster(unittest.TestCase):
             with self.subTest(library=library, folder=folder, settings=settings):
                 cluster = make(library, folder, cluster=True, host="127.0.0.1", port=CLUSTER_PORT, **settings)
                 cores: list[Any] = [limiter(client)._core for client in (make(library, folder, **settings), cluster)]
-                servers = [*cores[0].servers.known_servers(), cores[1].servers._server("127.0.0.1", CLUSTER_PORT)]
-                self.assertEqual([server.pool._places for server in servers], [places, places])
+                servers = [server for core in cores for server in core.servers.known()]
+                self.assertEqual({server.places._value for server in servers}, {places})
 
     def test_another_task_reads_the_slots_if_the_one_that_does_is_cancelled(self) -> None:
         async def run() -> None:
             client = make(LIBRARIES[0], ".asyncio", cluster=True, host="127.0.0.1", port=CLUSTER_PORT)
             limiter = redis_ratelimit.asyncio.Limiter(client, deadline=30.0)
-            read = ClusterServers._read
+            read = limiter._core._read_table
 
             async def late(*args: Any) -> None:
                 await asyncio.sleep(0.01)
                 await read(*args)
 
-            with mock.patch.object(ClusterServers, "_read", late):
+            with mock.patch.object(limiter._core, "_read_table", late):
                 tasks = [asyncio.ensure_future(limiter.throttle(self.run_id, Rate(4, 1, "1h"))) for _ in range(3)]
                 await asyncio.sleep(0.001)
                 tasks[0].cancel()
@@ -383,14 +394,3 @@ class InACluster(unittest.TestCase):
             await limiter.aclose()
 
         asyncio.run(run())
-
-    def test_nodes_without_slots_are_forgotten(self) -> None:
-        limiter = redis_ratelimit.Limiter(make(LIBRARIES[0], cluster=True, host="127.0.0.1", port=CLUSTER_PORT))
-        for _ in range(2):
-            limiter.throttle(self.run_id, Rate(4, 1, "1h"))
-            servers = limiter._core.servers
-            assert isinstance(servers, ClusterServers)
-            self.assertEqual(set(servers.known_servers()), set(servers._slots))
-            servers._server("127.0.0.1", 1)
-            servers._stale, servers._read_at = True, 0.0
-        limiter.close()

@@ -371,9 +371,14 @@ class OnAServer(unittest.TestCase):
                 Clause.acquire(f"{tag}:tpm", TOKENS, 10, name="tokens", lease="600ms"),
                 Clause.acquire(f"{tag}:calls", semaphore(2), name="calls"),
             ]
-            async with entered(limiter.acquire(clauses)) as job:
+            # The place is free when the first lease ends. Then the call that waits for it is granted.
+            await done(limiter.reserve(f"{tag}:one", semaphore(1), lease="200ms"))
+            alone = limiter.acquire(f"{tag}:one", semaphore(1), lease="600ms", block="10s")
+            async with entered(limiter.acquire(clauses)) as job, entered(alone) as one:
                 await asyncio.sleep(1.5)
                 self.assertEqual(len(await done(limiter.held(f"{tag}:tpm"))), 1)
+                self.assertEqual([held.id for held in await done(limiter.held(f"{tag}:one"))], [one.id])
+                self.assertFalse(job.lost.is_set() or one.lost.is_set())
                 job.set({"tokens": 4})
             self.assertEqual((await done(limiter.window_ro(f"{tag}:tpm", TOKENS))).remaining, 996)
             # Nothing is renewed after the block, or without one.
@@ -382,6 +387,35 @@ class OnAServer(unittest.TestCase):
             self.assertIs(await done(reply.reservation.apply({"tokens": 4})), False)
 
         self.each(body)
+
+    def test_a_block_learns_that_its_lease_is_lost(self) -> None:
+        async def body(limiter: Any, tag: str) -> None:
+            clause = Clause.acquire(f"{tag}:k", TOKENS, lease="150ms")
+            for limits, options in (([clause],), {}), ((f"{tag}:k", TOKENS), {"lease": "150ms"}):
+                with self.assertRaises(Lapsed), self.assertLogs("redis_ratelimit", "WARNING"):
+                    async with entered(limiter.acquire(*limits, **options)) as job:
+                        self.assertEqual(await done(limiter.release(f"{tag}:k", *job.ids.values())), 1)
+                        await until_soon(job.lost.is_set, "the loss")
+
+        self.each(body)
+
+    def test_a_lease_is_lost_when_redis_could_not_be_reached_until_its_end(self) -> None:
+        async def check(folder: str) -> None:
+            module = import_module(f"redis_ratelimit{folder}")
+            with Server() as server:
+                client = make(LIBRARIES[0], folder, port=server.port)
+                limiter = module.Limiter(client, unreachable="allow", deadline=0.1)
+                begin = time.monotonic()
+                async with entered(limiter.acquire("k", TOKENS, lease="600ms")) as job:
+                    server.stop()
+                    await until_soon(job.lost.is_set, "the loss")
+                    self.assertTrue(0.6 <= time.monotonic() - begin < PATIENCE)
+                    server.go_on()
+                await close(limiter)
+
+        for folder in "", ".asyncio":
+            with self.subTest(folder=folder):
+                asyncio.run(check(folder))
 
     def test_a_server_that_hangs_delays_the_renewals_on_no_other(self) -> None:
         """Synchronous limiters renew in threads."""
@@ -403,10 +437,10 @@ class OnAServer(unittest.TestCase):
             until(lambda: not threads(), "the end of threads that have nothing to do")
             answer, send = threading.Event(), hangs._core.send
 
-            async def hang(call: calls.Call[Any], *args: Any, send: Any = send, answer: Any = answer) -> Any:
+            def hang(call: calls.Call[Any], send: Any = send, answer: Any = answer) -> Any:
                 if call.words[0] == "RL.RENEW" and call.key == slow[0].key:
                     answer.wait(PATIENCE)
-                return await send(call, *args)
+                return send(call)
 
             with self.subTest(name), mock.patch.object(hangs._core, "send", hang):
                 with suppress(Lapsed), hangs.acquire(slow), hangs.acquire(slow), other.acquire(fast) as job:
@@ -440,17 +474,23 @@ class OnAServer(unittest.TestCase):
             limiter, answer = module.MemoryLimiter(), threading.Event()
             send, renewals = limiter._core.send, 0
 
-            async def slow(call: calls.Call[Any], *args: Any) -> Any:
+            def slow(call: calls.Call[Any]) -> Any:
                 """Sends a call. The reply to a renewal with a lease is late, or the renewal itself is."""
                 nonlocal renewals
                 renewals += call.words[0] == "RL.RENEW"
                 if "LEASE" not in call.words:
-                    return await send(call, *args)
-                reply = await send(call, *args) if executed_first else None
-                while not answer.wait(0 if module is redis_ratelimit.asyncio else 0.01):
-                    if module is redis_ratelimit.asyncio:
-                        await asyncio.sleep(0.01)
-                return reply if executed_first else await send(call, *args)
+                    return send(call)
+                reply = send(call) if executed_first and module is redis_ratelimit else None
+                if module is redis_ratelimit.asyncio:
+                    return slow_task(call)
+                answer.wait(PATIENCE)
+                return reply if executed_first else send(call)
+
+            async def slow_task(call: calls.Call[Any]) -> Any:
+                reply = await send(call) if executed_first else None
+                while not answer.is_set():
+                    await asyncio.sleep(0.01)
+                return reply if executed_first else await send(call)
 
             async with entered(limiter.acquire([Clause.acquire("a", TOKENS, lease=before)])) as job:
                 with mock.patch.object(limiter._core, "send", slow):

@@ -3,69 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Coroutine
 from contextlib import suppress
+from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from ._internal.core import Core, Deadline, Unreachable
-from ._internal.io import DEFAULT_SECONDS
-from ._internal.io_asyncio import AsyncioIO
+from ._internal import calls, several
+from ._internal.calls import Call
+from ._internal.clauses import Clauses
+from ._internal.core import Deadline, Unreachable, as_unreachable, await_if_needed
+from ._internal.core_asyncio import AsyncCore
 from ._internal.libraries import Client
 from ._internal.local import LocalBase
-from ._internal.memory import MemoryBase, MemoryCore, plain_words
-from ._internal.methods import AsyncMethods
-from ._internal.options import ThrottleOptions, WindowOptions
+from ._internal.memory import MemoryBase, MemoryCoreBase, plain_words
+from ._internal.options import AllOptions, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
 from ._internal.parameters import Duration, Key, Rate, RateLike, Window, WindowLike
-from ._internal.replies import Reply
-from ._internal.reservation import AsyncReservationMethods
-from ._internal.servers import Servers
+from ._internal.replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
+from ._internal.reservation import Cost, ReservationBase, Settle, Step
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.
     from typing_extensions import Unpack
 
 T = TypeVar("T")
-
-
-class _LoopCore(Core[AsyncioIO]):
-    """A core that has servers for each event loop, because a connection belongs to the loop in which it was made."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._servers_of_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Servers] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
-        #: Settlements that are under way. The event loop does not keep tasks alive.
-        self._settling: set[asyncio.Task[Any]] = set()
-        super().__init__(*args, **kwargs)
-
-    def start_settling(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.get_running_loop().create_task(work, name="redis-ratelimit settlement")
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
-        return task
-
-    async def settle(self, work: Coroutine[Any, Any, T]) -> T:
-        # anyio cancels a task again at every await.
-        return await asyncio.shield(self.start_settling(work))
-
-    async def settled(self) -> None:
-        """Waits for the settlements of the running loop, but not long."""
-        loop = asyncio.get_running_loop()
-        if settling := [task for task in self._settling if task.get_loop() is loop]:
-            await asyncio.wait(settling, timeout=DEFAULT_SECONDS)
-
-    def enter_loop(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._loop is not None and self._loop() is loop:
-            return
-        if loop not in self._servers_of_loop:
-            self.renew_servers()
-            self._servers_of_loop[loop] = self.servers
-        self.servers = self._servers_of_loop[loop]
-        self._loop = weakref.ref(loop)
 
 
 def _finish(future: asyncio.Future[None]) -> None:
@@ -76,7 +37,7 @@ def _finish(future: asyncio.Future[None]) -> None:
 class Local(LocalBase):
     """A limit that is decided in the process, see Limiter.local. Several event loops may use it, one after the other."""
 
-    _core: _LoopCore
+    _core: AsyncCore
 
     def _reset(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -121,7 +82,7 @@ class Local(LocalBase):
             if reply is not None:
                 return reply
             if error is not None:
-                return await self._answer_instead(error, quantity)
+                return as_unreachable(await await_if_needed(self._answer_instead(error, quantity)()))  # type: ignore[no-any-return]
         reply = leases.outrun_reply()
         return reply
 
@@ -159,7 +120,7 @@ class Local(LocalBase):
                     return
                 await self._sleep(seconds)
                 continue
-            replies = await self._exchange(round_)
+            replies = await self._core.try_to_send(self._call(round_))
             self._round = None
             self._report(round_, replies)
             self._wake_waiting()
@@ -196,38 +157,94 @@ class Local(LocalBase):
         await self.aclose()
 
 
-class Reservation(AsyncReservationMethods):
+class Reservation(ReservationBase):
     """A reservation of one limit or of several limits, from Limiter.acquire or the reply to Limiter.all."""
 
-    _core: _LoopCore
+    _core: AsyncCore
+    lost: asyncio.Event
+    _make_event = asyncio.Event
     _timer: asyncio.TimerHandle | None = None
     #: The task in the background, as the event loop does not keep it alive.
-    _renewal: asyncio.Future[None] | None = None
+    _renewal_task: asyncio.Future[None] | None = None
+
+    async def apply(self, cost: Cost | None = None, *, quantity: Cost | None = None) -> bool:
+        """Settles the reservation now: counts what was reserved, or what was really used, which is `cost`. Returns False if
+        the lease had ended or it was settled before.
+
+        For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
+        reserved counts. A semaphore is released. `quantity` is another name of `cost`.
+        """
+        self._prepare(cost, quantity)
+        return not await self._core.settle(self._carry_out(self._steps("apply")))
+
+    async def release(self) -> bool:
+        """Gives the reservation back now. Returns False if the lease had ended or it was settled before."""
+        self._settled = True
+        return not await self._core.settle(self._carry_out(self._steps("release")))
+
+    async def renew(self, lease: Duration | None = None) -> bool:
+        """Restarts the lease. Returns False if it has ended or the reservation was settled."""
+        self._check_entered()
+        began, pause = self._begin_lease(lease)
+        return self._end_lease(began, pause, await self._carry_out(self._steps("renew", lease)))
+
+    async def _carry_out(self, steps: list[Step]) -> list[str]:
+        return self._note_lapsed(steps, [await await_if_needed(step.do()) for step in steps])
+
+    async def __aenter__(self) -> Reservation:
+        self._begin_block()
+        try:
+            if self._call is not None:
+                self._check_granted(await self._core.send(self._call))
+            self._is_entered = True
+            self._begin_renewing()
+        except BaseException:
+            self._block.release()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self._core.settle(self._end(error))
+        finally:
+            self._block.release()
+
+    async def _end(self, error: BaseException | None) -> None:
+        how = self._end_block(error)
+        outcome = await self._try(self._steps(how)) if how else []
+        if how == "apply" and self._is_of_a_semaphore(outcome):
+            outcome = await self._try(self._steps("release"))
+        self._check_settled(outcome, error)
+
+    async def _try(self, steps: list[Step]) -> list[str] | Exception:
+        try:
+            return await self._carry_out(steps)
+        except Exception as error:
+            return error
 
     def _renew_later(self, seconds: float) -> None:
         self._stop_renewing()
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(seconds, self._begin_renewal)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._start_renewal)
 
     def _stop_renewing(self) -> None:
         # A renewal that has been sent is not cancelled. It has no effect on what was settled before it.
         if self._timer is not None:
             self._timer.cancel()
 
-    def _begin_renewal(self) -> None:
-        self._renewal = asyncio.ensure_future(self._renew_while_work_runs())
+    def _start_renewal(self) -> None:
+        self._renewal_task = asyncio.ensure_future(self._renew())
 
-    async def __aenter__(self) -> Reservation:
-        await self._enter()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._core.settle(self._exit(error))
+    async def _renew(self) -> None:
+        """Restarts the leases while the block runs."""
+        if self._settled:
+            return
+        began = monotonic()
+        self._end_renewal(began, await self._try(self._renewal()))
 
 
-class Limiter(AsyncMethods[Reservation]):
+class Limiter:
     """A limiter whose limits are kept by a server with redis-ratelimit, for asyncio. It raises the same errors, and uses
     connections in the same way, as redis_ratelimit.Limiter.
 
@@ -245,11 +262,153 @@ class Limiter(AsyncMethods[Reservation]):
             another limiter decides then, its time is added.
     """
 
-    _core: _LoopCore
-    _reservation_class = Reservation
+    _core: AsyncCore
 
     def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: Deadline = 1.0) -> None:
-        self._core = _LoopCore(AsyncioIO(), client, asynchronous=True, unreachable=unreachable, deadline=deadline)
+        self._core = AsyncCore(client, asynchronous=True, unreachable=unreachable, deadline=deadline)
+
+    async def throttle(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]) -> Reply:
+        """RL.THROTTLE: takes a quantity from a rate. Returns whether that was allowed, what remains, and when to try again.
+        A negative quantity gives back."""
+        return await self._core.send(calls.throttle(key, rate, quantity, **options))
+
+    async def throttle_ro(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
+        """RL.THROTTLE_RO: returns what throttle() would return now, and takes nothing."""
+        return await self._core.send(calls.throttle_ro(key, rate, quantity, **options))
+
+    async def window(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]) -> Reply:
+        """RL.WINDOW: counts a quantity in a window, so that no period has more than the limit. Returns what throttle()
+        returns. A negative quantity gives back the oldest events."""
+        return await self._core.send(calls.window(key, window, quantity, **options))
+
+    async def window_ro(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
+        """RL.WINDOW_RO: returns what window() would return now, and takes nothing."""
+        return await self._core.send(calls.window_ro(key, window, quantity, **options))
+
+    @overload
+    async def reserve(
+        self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[ReserveOptions]
+    ) -> Reply: ...
+
+    @overload
+    async def reserve(self, key: Clauses) -> AllReply[Reservation]: ...
+
+    async def reserve(
+        self,
+        key: Key | Clauses,
+        window: WindowLike | None = None,
+        quantity: int = 1,
+        **options: Unpack[ReserveOptions],
+    ) -> Reply:
+        """RL.ACQUIRE: reserves a quantity. Returns a Reply with an `id`, which is None if the call was denied. The caller
+        passes it to apply() or release() before the lease ends.
+
+        A list of clauses instead of the key reserves several limits, and returns the AllReply of all().
+        """
+        return await self._reserve(several.reserve(key, window, quantity, **options))
+
+    @overload
+    def acquire(
+        self,
+        key: Key,
+        window: WindowLike,
+        quantity: int = 1,
+        *,
+        settle: Settle | None = None,
+        **options: Unpack[ReserveOptions],
+    ) -> Reservation: ...
+
+    @overload
+    def acquire(self, key: Clauses) -> Reservation: ...
+
+    def acquire(
+        self,
+        key: Key | Clauses,
+        window: WindowLike | None = None,
+        quantity: int = 1,
+        *,
+        settle: Settle | None = None,
+        **options: Unpack[ReserveOptions],
+    ) -> Reservation:
+        """RL.ACQUIRE as a context manager: entering it reserves, or raises Denied. An exception in the block releases the
+        reservation. Otherwise the end of the block applies it, or releases a semaphore's; `settle` chooses one of the two,
+        but "apply" is refused for a semaphore.
+
+        The lease is renewed while the block runs. If it is lost nevertheless, because Redis could not be reached for so long
+        or somebody released it, the event `lost` is set, and the end of the block raises Lapsed.
+
+        A list of clauses instead of the key reserves several limits by RL.ALL, which are settled in one step.
+
+        What acquire() returns can be entered again, and reserves again, but not while its block runs (RuntimeError). So
+        threads and tasks call acquire() for each block. Before the first block nothing is reserved: then `reply`, `id`,
+        set(), apply(), release() and renew() raise RuntimeError. reserve() does without a block.
+        """
+        return Reservation._for_acquire(self._core, key, window, quantity, settle=settle, options=options)
+
+    async def acquire_ro(
+        self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]
+    ) -> Reply:
+        """RL.ACQUIRE_RO: returns what reserve() would return now, without an id, and reserves nothing."""
+        return await self._core.send(calls.acquire_ro(key, window, quantity, **options))
+
+    async def apply(self, key: Key, id: Id, quantity: int | None = None) -> bool:
+        """RL.APPLY: counts a reservation, or the `quantity` that was really used, which may be more. Returns False if it is
+        not held, because its lease has ended or it was settled before."""
+        return await self._core.settle(self._core.send(calls.apply(key, id, quantity)))
+
+    async def release(self, key: Key, *ids: Id) -> int:
+        """RL.RELEASE: gives reservations back, so that they count as nothing. Returns how many of them were held."""
+        return await self._core.settle(self._core.send(calls.release(key, *ids)))
+
+    async def renew(self, key: Key, id: Id, lease: Duration | None = None) -> bool:
+        """RL.RENEW: restarts the lease, with a new length if `lease` is given. Returns False if the reservation is not
+        held."""
+        return await self._core.send(calls.renew(key, id, lease))
+
+    async def held(self, key: Key) -> list[Held]:
+        """RL.HELD: returns the live reservations of a key, oldest first."""
+        return await self._core.send(calls.held(key))
+
+    async def all(self, clauses: Clauses, **options: Unpack[AllOptions]) -> AllReply[Reservation]:
+        """RL.ALL: takes from several limits, or from none of them if one denies. A list of clauses in the place of a clause
+        is a group, joined by ELSE: only the first of its clauses that would be allowed takes. The reply's `paid` names the
+        limits that took, and its `reservation` settles all that was reserved."""
+        return await self._reserve(several.all(clauses, **options))
+
+    async def all_ro(self, clauses: Clauses) -> AllReply[Reservation]:
+        """RL.ALL_RO: returns what all() would return now, and takes nothing."""
+        return await self._core.send(several.all_ro(clauses))
+
+    async def reset(self, key: Key) -> bool:
+        """DEL: resets the limit of a key. Returns False if the key did not exist."""
+        return await self._core.send(calls.reset(key))
+
+    async def info(self, key: Key) -> Info | None:
+        """RL.INFO: returns the state of a key, which shows why it is limited; None if the key does not exist."""
+        return await self._core.send(calls.info(key))
+
+    async def top(self, count: int = 10, *, reset: bool = False) -> list[TopKey]:
+        """RL.TOP: returns the `count` keys with the most denials in the last 10 to 20 minutes, most first. `reset` resets
+        the counts.
+
+        In a cluster all nodes are asked, as each counts its own denials.
+        """
+        return await self._core.send(calls.top(count, reset=reset))
+
+    async def policies(self) -> list[Policy]:
+        """RL.POLICIES: returns the server's policies in the order of their names, with how many calls each allowed and
+        denied.
+
+        In a cluster all nodes are asked, and the counts of equal policies are added up.
+        """
+        return await self._core.send(calls.policies())
+
+    async def _reserve(self, call: Call[T]) -> T:
+        """Sends a call that may reserve several limits, which the reply's `reservation` settles then."""
+        reply = await self._core.send(call)
+        if isinstance(reply, AllReply) and call.reserving:
+            Reservation(self._core, call.reserving)._hold(reply)
+        return reply
 
     def local(self, key: Key, window: WindowLike, *, lease: Duration = "100ms", leave: int = 0) -> Local:
         """Returns a limit that is decided in the process, in microseconds. The process reserves a batch of the window for a
@@ -261,12 +420,7 @@ class Limiter(AsyncMethods[Reservation]):
 
     async def aclose(self) -> None:
         """Closes the limiter's idle connections, not those of the client. A later call opens new ones."""
-        self._core.enter_loop()
-        await self._core.settled()
-        await self._core.io.cancel_spawned()
         await self._core.close()
-        # The transports close in the loop's next turn.
-        await asyncio.sleep(0)
 
     async def __aenter__(self) -> Limiter:
         return self
@@ -288,11 +442,34 @@ class _TaskSignal:
             self._loop.call_soon_threadsafe(self.event.set)
 
 
-class _TaskCore(MemoryCore):
-    def make_signal(self) -> _TaskSignal:
-        return _TaskSignal()
+class _TaskCore(MemoryCoreBase):
+    make_signal = _TaskSignal
+
+    async def send(self, call: Call[T]) -> T:
+        """Returns the reply to a call."""
+        reply = self._begin(call)
+        if type(reply) is not tuple:
+            return self._read(call, reply)
+        ticket, waiter = reply
+        try:
+            while not waiter.is_over:
+                seconds = self.memory.sleep_seconds(waiter)
+                if not waiter.is_over:
+                    await self.sleep(waiter.signal, seconds)
+            return self._read(call, self.memory.take_reply(ticket))
+        except BaseException:
+            self.memory.withdraw(ticket)
+            raise
+
+    async def try_to_send(self, call: Call[T]) -> T:
+        return await self.send(call)
+
+    async def settle(self, work: Coroutine[Any, Any, T]) -> T:
+        """Awaits a settlement. It cannot be cancelled, because it never suspends."""
+        return await work
 
     async def sleep(self, signal: Any, seconds: float | None) -> None:
+        """Waits until the signal is woken or the time is up."""
         # Not asyncio.wait_for, which up to Python 3.11 may lose a cancellation.
         timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, signal.event.set)
         try:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from threading import Lock
+
+logger = logging.getLogger("redis_ratelimit")
+# Programs that do not set up logging see nothing.
+logger.addHandler(logging.NullHandler())
 
 
 class Breaker:
@@ -20,7 +25,9 @@ class Breaker:
     #: The longest that a probe waits for its answer.
     PROBE_SECONDS = 1.0
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        #: The name of the server.
+        self.name = name
         self.is_open = False
         #: The time of the server's last answer, by time.monotonic.
         self.answered_at = float("-inf")
@@ -42,8 +49,9 @@ class Breaker:
         self.answered_at = now
         if self._failures:
             with self._lock:
-                self._failures = 0
-                self.is_open = False
+                was_open, self._failures, self.is_open = self.is_open, 0, False
+            if was_open:
+                logger.warning("%s answers again", self.name)
 
     def record_failure(self, began: float, now: float, error: Exception) -> bool:
         """Records that a call that began at `began` got no answer. Returns whether that opens the breaker."""
@@ -57,7 +65,8 @@ class Breaker:
                 return False
             self.is_open = True
             self._probe_at = now + self.PAUSE_SECONDS
-            return True
+        logger.warning("%s does not answer, and is not asked until a probe is answered: %s", self.name, error)
+        return True
 
     def may_probe(self, now: float) -> bool:
         """Returns whether the caller may probe the server of an open breaker. If so, it must call end_probe()."""

@@ -8,7 +8,7 @@ the call.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -55,14 +55,27 @@ class Call(Generic[T]):
     at_most_seconds: float | None = None
     #: Merges the replies of all nodes of a cluster. None: the call is for one node.
     merge: Callable[[list[T]], T] | None = None
-    #: Further commands, on the same key or on keys of the same slot. Core.send sends all commands as one transaction, and
-    #: reads the list of their replies, which may have error replies.
+    #: Further commands, on the same key or on keys of the same slot. Then `read` gets the list of the replies, which may
+    #: have error replies.
     further_commands: tuple[tuple[Word, ...], ...] = ()
+    #: False: the commands are not a transaction. Then `read` gets a list of the replies even to a single one.
+    is_atomic: bool = True
     #: The clauses of all() if one of them reserves; else empty.
     reserving: Sequence[Clause] = ()
     #: The keys of the reservations that the call may make with ids that the program did not choose, and where the words of
     #: such ids would be inserted in `words`.
     without_ids: Sequence[tuple[Key, int]] = ()
+    #: The method of a fallback that decides instead, and its arguments and options.
+    method: str = ""
+    args: tuple[Any, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    #: The ids of the reservations that the call settles or renews for the program.
+    settles: tuple[Id, ...] = ()
+
+    @property
+    def commands(self) -> tuple[tuple[Word, ...], ...]:
+        """All commands of the call."""
+        return self.words, *self.further_commands
 
     def check_key(self) -> None:
         """Raises TypeError unless the key is a str or bytes. A call to every node has none."""
@@ -87,7 +100,7 @@ def unreached(allow: bool, *, quantity: int, force: bool = False, atmost: bool =
 
 
 def _call_of_limit(
-    command: str,
+    names: tuple[str, str],
     key: Key,
     limit: Rate | Window | str | None,
     quantity: int,
@@ -95,7 +108,8 @@ def _call_of_limit(
     *,
     read: Callable[[Any], Reply],
 ) -> Call[Reply]:
-    """Returns the call of a command that asks one limit."""
+    """Returns the call of a command that asks one limit. `names` are those of the method and of the command."""
+    method, command = names
     kind = Rate if command.startswith("RL.THROTTLE") else Window
     block, is_ahead = options.get("block"), options.get("ahead") is not None
     force, atmost = options.get("force", False), options.get("atmost", False)
@@ -105,6 +119,9 @@ def _call_of_limit(
         key,
         partial(unreached, quantity=quantity, force=force, atmost=atmost, ahead=is_ahead),
         None if block is None else milliseconds("block", block),
+        method=method,
+        args=(key, limit, quantity),
+        options=options,
     )
 
 
@@ -112,19 +129,19 @@ def throttle(key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[Thro
     check_names("throttle", options, ThrottleOptions)
     is_ahead = options.get("ahead") is not None
     read = replies.read_granted if options.get("atmost") else replies.read_wait if is_ahead else replies.read_reply
-    return _call_of_limit("RL.THROTTLE", key, rate, quantity, options, read=read)
+    return _call_of_limit(("throttle", "RL.THROTTLE"), key, rate, quantity, options, read=read)
 
 
 def window(key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]) -> Call[Reply]:
     check_names("window", options, WindowOptions)
     read = replies.read_granted if options.get("atmost") else replies.read_reply
-    return _call_of_limit("RL.WINDOW", key, window, quantity, options, read=read)
+    return _call_of_limit(("window", "RL.WINDOW"), key, window, quantity, options, read=read)
 
 
 def reserve(key: Key, window: WindowLike | None, quantity: int = 1, **options: Unpack[ReserveOptions]) -> Call[Reply]:
     check_names("reserve", options, ReserveOptions)
     read = replies.read_id_and_granted if options.get("atmost") else replies.read_id
-    call = _call_of_limit("RL.ACQUIRE", key, window, quantity, options, read=read)
+    call = _call_of_limit(("reserve", "RL.ACQUIRE"), key, window, quantity, options, read=read)
     if options.get("id") is None:
         call.without_ids = ((key, len(call.words) - 1),)
     return call
@@ -132,31 +149,36 @@ def reserve(key: Key, window: WindowLike | None, quantity: int = 1, **options: U
 
 def throttle_ro(key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Call[Reply]:
     check_names("throttle_ro", options, LookOptions)
-    return _call_of_limit("RL.THROTTLE_RO", key, rate, quantity, options, read=replies.read_reply)
+    return _call_of_limit(("throttle_ro", "RL.THROTTLE_RO"), key, rate, quantity, options, read=replies.read_reply)
 
 
 def window_ro(key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Call[Reply]:
     check_names("window_ro", options, LookOptions)
-    return _call_of_limit("RL.WINDOW_RO", key, window, quantity, options, read=replies.read_reply)
+    return _call_of_limit(("window_ro", "RL.WINDOW_RO"), key, window, quantity, options, read=replies.read_reply)
 
 
 def acquire_ro(key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Call[Reply]:
     check_names("acquire_ro", options, LookOptions)
-    return _call_of_limit("RL.ACQUIRE_RO", key, window, quantity, options, read=replies.read_id)
+    return _call_of_limit(("acquire_ro", "RL.ACQUIRE_RO"), key, window, quantity, options, read=replies.read_id)
 
 
 def apply(key: Key, id: Id, quantity: int | None = None) -> Call[bool]:
     words = () if quantity is None else (whole("quantity", quantity),)
-    return Call(("RL.APPLY", key, text_word("id", id), *words), replies.read_is_found, key)
+    return Call(("RL.APPLY", key, text_word("id", id), *words), replies.read_is_found, key, settles=(id,))
 
 
 def release(key: Key, *ids: Id) -> Call[int]:
-    return Call(("RL.RELEASE", key, *(text_word("id", id) for id in ids)), replies.read_count, key)
+    return Call(("RL.RELEASE", key, *(text_word("id", id) for id in ids)), replies.read_count, key, settles=ids)
 
 
 def renew(key: Key, id: Id, lease: Duration | None = None) -> Call[bool]:
     words = () if lease is None else ("LEASE", duration_word("lease", lease))
-    return Call(("RL.RENEW", key, text_word("id", id), *words), replies.read_is_found, key)
+    return Call(("RL.RENEW", key, text_word("id", id), *words), replies.read_is_found, key, settles=(id,))
+
+
+def several_on(key: Key, commands: Sequence[tuple[Word, ...]]) -> Call[list[Any]]:
+    """Returns the call that sends commands on one key together, but not as one step."""
+    return Call(commands[0], list, key, further_commands=tuple(commands[1:]), is_atomic=False)
 
 
 def held(key: Key) -> Call[list[Held]]:

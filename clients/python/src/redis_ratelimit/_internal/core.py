@@ -1,24 +1,32 @@
-"""The core of both limiters: it sends calls, and decides what they return if no server answers (see also io.py)."""
+"""The core of a limiter on a server: it sends calls, and decides what they return if the server does not answer.
+
+A call takes the same steps in Core, with threads, and in AsyncCore:
+
+    send()        the call; if there is no reply, what `unreachable` decides
+    _deliver()    to the server that has the key, and to where that redirects it
+    _exchange()   on a connection of the client library, unless the breaker of the server is open
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, Union, cast, runtime_checkable
 
 from . import calls, several
 from .calls import Call
-from .connecting import Attempt, Borrowed, Connector
-from .io import DEFAULT_SECONDS, FOREVER, IOType, await_if_needed, pack
-from .libraries import DeadlinePassed, Unsent, find_library, kind_of
+from .libraries import Copy, DeadlinePassed, Unsent, find_library, kind_of
 from .options import ReserveOptions, ThrottleOptions, WindowOptions
-from .parameters import Key, RateLike, WindowLike, Word, length_ms
+from .parameters import Key, RateLike, WindowLike, length_ms
 from .replies import AllReply, Busy, Id, MissingModule, Reply, read
-from .servers import ClusterServers, Route, Server, find_pool, make_servers
+from .servers import FULL_SECONDS, Attempt, ClusterServers, Delivery, Server, SingleServer, pack
 from .several import Reserved
 
 if TYPE_CHECKING:
@@ -27,17 +35,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The names of the methods that settle a reservation.
-_SETTLING = "apply", "release", "renew"
-#: The most redirections of a call: a cluster whose nodes disagree would redirect it forever.
-REDIRECTS = 5
+logger = logging.getLogger("redis_ratelimit")
+
 #: The longest deadline, about 24 days. The timers of operating systems and event loops have similar bounds.
 MAX_DEADLINE_SECONDS = 2_147_483
 #: A call that waits is released a second time after this pause: the server may grant it after the first release, before it
 #: notices that the connection is closed.
 SECOND_RELEASE_SECONDS = 0.05
+#: The longest that the client's own work takes, such as settling in the background, if nothing else limits it.
+DEFAULT_SECONDS = 5.0
 
-ASKING = b"*1\r\n$6\r\nASKING\r\n"
+#: The client's own calls: a probe, and the question for the table of slots.
+PING: Call[Any] = Call(("PING",), bool, None)
+SLOTS: Call[Any] = Call(("CLUSTER", "SLOTS"), list, None)
 
 
 class Fallback(Protocol):
@@ -71,22 +81,12 @@ class Fallback(Protocol):
         ...
 
 
-class MemoryFallbackCore(Protocol):
-    """The core of a MemoryLimiter."""
-
-    def holds(self, key: Key, id: Id) -> bool:
-        """Returns whether a reservation is held in memory."""
-        ...
-
-    async def send(self, call: Call[T]) -> T: ...
-
-
 @runtime_checkable
 class MemoryFallback(Fallback, Protocol):
     """A MemoryLimiter. It settles what it reserved while Redis was away, even when Redis is back."""
 
     @property
-    def _core(self) -> MemoryFallbackCore: ...
+    def _core(self) -> Any: ...
 
     def _with_same_keys(self, asynchronous: bool) -> MemoryFallback:
         """Returns a MemoryLimiter on the same keys, for asyncio or a synchronous one."""
@@ -138,29 +138,32 @@ def as_unreachable(answer: Any) -> Any:
     return marked
 
 
+async def await_if_needed(answer: Any) -> Any:
+    """Returns an answer of a limiter or of the program. Awaits it if it comes from a coroutine function."""
+    return await answer if inspect.isawaitable(answer) else answer
+
+
 class Failure(NamedTuple):
     """The outcome of commands that got no replies."""
 
     error: Exception
     #: The server may have received the commands.
     is_sent: bool
-    #: Redis is away or busy, so a later try may succeed.
-    is_temporary: bool = False
 
 
-class Core(Connector[IOType]):
-    """The core of a limiter on a server: everything except the limiter's methods."""
+class CoreBase:
+    """What does not depend on threads or asyncio."""
 
     #: A clock that a test sets, for local limits. None: the clocks of the system.
     clock: Callable[[], float] | None = None
+    #: Make the semaphores and the locks of threads or of asyncio.
+    _make_places: Any
+    _make_lock: Any
 
-    def __init__(
-        self, io: IOType, client: Any, *, asynchronous: bool, unreachable: Unreachable, deadline: Deadline
-    ) -> None:
+    def __init__(self, client: Any, *, asynchronous: bool, unreachable: Unreachable, deadline: Deadline) -> None:
         self.library = find_library(client, asynchronous=asynchronous)
-        self.io = io
         #: The core of the MemoryLimiter that decides while Redis is away; None if `unreachable` is anything else.
-        self._memory: MemoryFallbackCore | None = None
+        self._memory: Any = None
         if isinstance(unreachable, MemoryFallback):
             # A limiter for asyncio needs a fallback for asyncio, and a synchronous one a synchronous fallback.
             unreachable = unreachable._with_same_keys(asynchronous)
@@ -168,299 +171,304 @@ class Core(Connector[IOType]):
         _check_unreachable(unreachable, asynchronous)
         self.unreachable: Unreachable = unreachable
         self.deadline = _deadline_seconds(deadline)
-        settings = find_pool(self.library, client).connection_kwargs
+        self._copy = Copy(self.library, client, self.deadline)
+        settings = self._copy.settings
         self.encoding = settings.get("encoding", "utf-8"), settings.get("encoding_errors", "strict")
-        self._client = client
-        self.servers = make_servers(self, client)
+        #: The servers that calls are sent to. Each event loop and each forked child has its own.
+        self.servers = self._new_servers()
+
+    def _new_servers(self) -> SingleServer | ClusterServers:
+        if self._copy.nodes is None:
+            return SingleServer(self._copy, self._make_places)
+        return ClusterServers(self.library, self._copy, self._make_places, self._make_lock(), self.encoding)
 
     def server_of(self, key: Key) -> object:
         """Returns the server that has a key, as far as that is known without asking; otherwise this core."""
         return self.servers.server_of(key) or self
 
-    def enter_loop(self) -> None:
-        """Goes over to the connections of the running event loop. Threads share all connections."""
-
     def renew_servers(self) -> None:
         """Forgets all connections without closing them, because they belong to another process."""
-        self.servers = make_servers(self, self._client)
+        self.servers = self._new_servers()
 
-    async def send(
-        self,
-        call: Call[T],
-        name: str = "",
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] = MappingProxyType({}),
-    ) -> T:
-        """Sends a call and returns its reply. While Redis is away, a fallback's method `name` is called with `args` and
-        `kwargs`. Without a name, as for settling several reservations, there is no fallback."""
-        self.enter_loop()
-        call.check_key()
-        memory = self._memory
-        if memory is not None and call.key is not None and name in _SETTLING:
-            # A reservation is settled where it was made.
-            ids = cast("tuple[Id, ...]", call.words[2:] if name == "release" else call.words[2:3])
-            in_memory = [id for id in ids if memory.holds(call.key, id)]
-            if in_memory:
-                others = [id for id in ids if id not in in_memory]
-                return await self._settle_in_memory(memory, call, name, in_memory, others)
-        # The call may be given up. What the server reserves for it then needs an id that the client knows.
-        call, own = several.with_own_ids(call)
-        attempt = self._new_attempt(call)
-        try:
-            return await self.io.bounded(self._send_call(call, attempt), attempt.until)
-        except Exception as error:
-            raised = self._record_error(error, call, attempt)
-            if not (self.library.is_answer(error) or self.library.is_not_serving(error)):
-                # A program that chose an id can try again with it.
-                self._release_lost(own, call, attempt)
-            decide = self._fallback_of(call, name, raised)
-            # Without that the call cannot have been counted. LiteLLM's callback asks for it.
-            raised.was_sent = attempt.is_sent  # type: ignore[attr-defined]
-            if decide is None:
-                raise raised from (None if raised is error else error)
-        except BaseException:
-            # The program gave the call up. What has an id that the program chose may be held by another worker.
-            self._release_lost(own, call, attempt)
-            raise
-        return cast(T, as_unreachable(await await_if_needed(decide(*args, **kwargs))))
-
-    def _fallback_of(self, call: Call[Any], name: str, error: Exception) -> Callable[..., Any] | None:
-        """Returns what decides a call that failed with an error; None if the error is raised."""
-        unreached, unreachable = call.unreached, self.unreachable
-        if unreached is None or unreachable == "raise" or not self.is_away(error):
-            return None
-        if isinstance(unreachable, str):
-            return lambda *_, **__: unreached(unreachable == "allow")
-        return getattr(unreachable, name, None)
-
-    def _release_lost(self, reserved: Sequence[Reserved], call: Call[Any], attempt: Attempt) -> None:
-        """Starts to release what the server may have reserved for a call that got no reply. If that fails, the leases end by
-        themselves."""
-        if not reserved or not attempt.is_sent:
-            return
-        work = self._release(reserved, twice=call.block_ms is not None)
-        try:
-            self.start_settling(work)
-        except RuntimeError:
-            # No thread can be started, or the event loop has ended.
-            work.close()
-
-    async def settle(self, work: Coroutine[Any, Any, T]) -> T:
-        """Awaits a settlement, which goes on even if the caller is cancelled. Threads cannot be cancelled."""
-        return await work
-
-    def start_settling(self, work: Coroutine[Any, Any, Any]) -> object:
-        """Starts a settlement in the background."""
-        return self.io.spawn(work, "settlement")
-
-    async def _release(self, reserved: Sequence[Reserved], *, twice: bool) -> None:
-        call = several.release_all(reserved)
-        call.at_most_seconds = DEFAULT_SECONDS
-        await self.try_to_send(call)
-        if twice:
-            await self.io.pause(SECOND_RELEASE_SECONDS)
-            await self.try_to_send(call)
+    def _close_idle(self, pool: Any) -> None:
+        """Closes the idle connections of a pool."""
+        raise NotImplementedError
 
     def _new_attempt(self, call: Call[Any]) -> Attempt:
-        began = monotonic()
         if call.block_ms == 0:
-            return Attempt(began, FOREVER)
+            return Attempt(None, True)
         seconds = self.deadline if call.at_most_seconds is None else min(self.deadline, call.at_most_seconds)
-        return Attempt(began, began + seconds + (call.block_ms or 0) / 1000)
+        return Attempt(seconds + (call.block_ms or 0) / 1000, call.block_ms is not None)
 
-    async def _settle_in_memory(
-        self, memory: MemoryFallbackCore, call: Call[T], name: str, in_memory: list[Id], others: list[Id]
-    ) -> T:
-        """Settles the reservations that the MemoryLimiter made while Redis was away. Sends the server the other ids."""
-        if not others:
-            return await memory.send(call)
-        key = cast(Key, call.key)
-        released = await memory.send(calls.release(key, *in_memory))
-        return cast(T, released + await self.send(calls.release(key, *others), name))
+    def _packed(self, call: Call[Any]) -> list[bytes]:
+        return [pack(words, self.encoding) for words in call.commands]
 
-    async def try_to_send(self, call: Call[T]) -> T | Failure:
-        """Sends a call that has no fallback. Returns its reply, or why there is none."""
-        attempt = self._new_attempt(call)
-        try:
-            return await self.io.bounded(self._send_call(call, attempt), attempt.until)
-        except Exception as error:
-            return self._make_failure(error, call, attempt)
+    def _check_slots(self, call: Call[Any], servers: ClusterServers) -> None:
+        """Raises an error if the keys of a transaction have different slots."""
+        if call.further_commands and len({servers.slot_of(cast(Key, words[1])) for words in call.commands}) > 1:
+            raise self.library.reply_error("CROSSSLOT the keys of one step must lie in one slot")
 
-    async def send_all(self, key: Key, commands: list[tuple[Word, ...]]) -> list[Any] | Failure:
-        """Sends commands on one key together, in the background.
-
-        Returns their replies, which may be errors, or why there are none.
-        """
-        self.enter_loop()
-        call: Call[Any] = Call(commands[0], list, key, further_commands=tuple(commands[1:]))
-        attempt = self._new_attempt(call)
-        try:
-            replies = await self.io.bounded(self._send_commands(call, attempt), attempt.until)
-        except Exception as error:
-            return self._make_failure(error, call, attempt)
-        return [
-            self._clearer_error(each, call, attempt.server) if isinstance(each, Exception) else each for each in replies
-        ]
-
-    def _make_failure(self, error: Exception, call: Call[Any], attempt: Attempt) -> Failure:
-        error = self._record_error(error, call, attempt)
-        return Failure(error, attempt.is_sent, is_temporary=isinstance(error, Busy) or self.is_away(error))
+    def _read(self, call: Call[T], deliveries: list[Delivery], attempt: Attempt) -> T:
+        """Returns the meaning of the replies to a call. Raises an error reply, unless `read` gets it."""
+        answers = []
+        for delivery in deliveries:
+            for at, reply in enumerate(delivery.replies):
+                if isinstance(reply, Exception):
+                    if call.is_atomic or self.library.is_not_serving(reply):
+                        raise reply
+                    delivery.replies[at] = self._record_error(reply, call, attempt)
+            answers.append(read(call.read, call.words, delivery.replies[0] if call.is_atomic else delivery.replies))
+        return answers[0] if call.merge is None else call.merge(answers)
 
     def is_away(self, error: Exception) -> bool:
         """Returns whether an error means that Redis cannot be reached, so that `unreachable` decides."""
         library = self.library
         return library.is_late(error) or library.is_lost(error) or library.is_not_serving(error)
 
-    def _record_error(self, error: Exception, call: Call[Any], attempt: Attempt) -> Exception:
-        """Updates the breaker after an error. Returns the error that the call raises unless `unreachable` decides."""
-        library, server = self.library, attempt.server
-        busy = self._busy_error(error, attempt)
-        if busy is not None:
-            return busy
-        if library.is_late(error) or library.is_lost(error):
-            if type(error) is DeadlinePassed:
-                waited = f"{monotonic() - attempt.began:.3f} s"
-                error = library.timeout_error(f"{server or 'the cluster'} did not answer within {waited}")
-            if server is not None and not isinstance(error, Unsent):
-                self._count_failure(error, server, attempt)
-        else:
-            is_down = library.is_not_serving(error)
-            if server is not None and (is_down or library.is_answer(error)):
-                server.breaker.record_reply(monotonic())
-            if not is_down:
-                return self._clearer_error(error, call, server)
-        return error
-
-    def _busy_error(self, error: Exception, attempt: Attempt) -> Busy | None:
-        """Returns Busy if the server is up but did not answer this call in time; otherwise None."""
-        library, server = self.library, attempt.server
-        is_late, is_full = library.is_late(error), library.is_full(error)
-        if is_full or (is_late and attempt.is_full):
-            return Busy(f"{server} has no connection to give: max number of clients reached")
-        if is_late and server is not None and server.breaker.answered_at >= attempt.began:
-            return Busy(f"{server} answers, but did not answer this call within {monotonic() - attempt.began:.3f} s")
-        return None
-
-    def _count_failure(self, error: Exception, server: Server, attempt: Attempt) -> None:
-        self.servers.record_failure()
-        if server.breaker.record_failure(attempt.began, monotonic(), error):
-            self.give_up(server)
-
     def is_forgiven(self, error: Exception) -> bool:
         """Returns whether an error of settling is hidden, because the program chose not to see that Redis is away."""
         return self.unreachable != "raise" and self.is_away(error)
 
-    def _clearer_error(self, error: Exception, call: Call[Any], server: Server | None) -> Exception:
+    def _unavailable(self, server: Server) -> Exception:
+        """Returns the error of a call that is not sent because earlier ones failed."""
+        return self.library.unsent_error(f"{server.name} does not answer: {server.breaker.error}")
+
+    def _decision(self, call: Call[T], error: Exception) -> Callable[[], Any] | None:
+        """Returns what decides a call that failed with an error; None if the error is raised."""
+        unreached, unreachable = call.unreached, self.unreachable
+        if unreached is None or unreachable == "raise" or not self.is_away(error):
+            return None
+        logger.info("%s is decided without Redis: %s", call.words[0], error)
+        if isinstance(unreachable, str):
+            return lambda: unreached(unreachable == "allow")
+        decide = getattr(unreachable, call.method, None)
+        return decide and (lambda: decide(*call.args, **call.options))
+
+    def _held_in_memory(self, call: Call[Any]) -> list[Id]:
+        """Returns the ids that a call settles and that the MemoryLimiter holds, because it made these reservations while
+        Redis was away."""
+        memory = self._memory
+        return [id for id in call.settles if memory.holds(call.key, id)] if memory else []
+
+    def _has_lost(self, own: Sequence[Reserved], error: BaseException, attempt: Attempt) -> bool:
+        """Returns whether a call that failed may have reserved something with an id that the program does not know."""
+        library = self.library
+        return bool(own) and attempt.is_sent and not (library.is_answer(error) or library.is_not_serving(error))
+
+    def _make_failure(self, error: Exception, call: Call[Any], attempt: Attempt) -> Failure:
+        error = self._record_error(error, call, attempt)
+        return Failure(error, attempt.is_sent)
+
+    def _record_error(self, error: Exception, call: Call[Any], attempt: Attempt) -> Exception:
+        """Updates the breaker after an error. Returns the error that the call raises unless `unreachable` decides."""
+        library, server, now = self.library, attempt.server, monotonic()
+        if type(error) is DeadlinePassed:
+            name = server.name if server else "the cluster"
+            error = library.timeout_error(f"{name} did not answer within {now - attempt.began:.3f} s")
+        if server is None or isinstance(error, Unsent):
+            return error
+        has_hung_up = not attempt.is_sent and library.has_hung_up(error)
+        if library.is_full(error):
+            server.breaker.record_reply(now)
+        if library.is_full(error) or (has_hung_up and now - server.breaker.answered_at < FULL_SECONDS):
+            return Busy(f"{server.name} has no connection to give: max number of clients reached")
+        if library.is_late(error) and server.breaker.answered_at >= attempt.began:
+            return Busy(f"{server.name} answers, but did not answer this call within {now - attempt.began:.3f} s")
+        if read_only := library.read_only(error):
+            # The master has become a replica. New connections find the new one.
+            error = read_only
+            self._leave(server, attempt)
+        if library.is_late(error) or library.is_lost(error):
+            self.servers.record_failure()
+            if server.breaker.record_failure(attempt.began, now, error):
+                # The idle connections may be lost as well.
+                self._leave(server, attempt)
+        elif library.is_not_serving(error) or library.is_answer(error):
+            server.breaker.record_reply(now)
+        return self._clearer_error(error, call, server)
+
+    def _leave(self, server: Server, attempt: Attempt) -> None:
+        """Closes the connections to a server, unless another call has already done so."""
+        self.servers.record_failure()
+        if attempt.pool in (None, server.pool):
+            self._close_idle(server.replace_pool())
+
+    def _clearer_error(self, error: Exception, call: Call[Any], server: Server) -> Exception:
         """Returns the error to raise for an error reply: a clearer one for an unknown command or policy, and
         for an id that is held."""
         text, code = str(error), self.library.code(error)
         # Redis has no code for this error.
         if code == "ERR" and text.lower().startswith("unknown command"):
-            return MissingModule(f"{server} has no redis-ratelimit, or one that does not know this command: {text}")
+            return MissingModule(
+                f"{server.name} has no redis-ratelimit, or one that does not know this command: {text}"
+            )
         # With the setting ratelimit.policies-only, NOPOLICY also means that the call names no policy.
-        words = [word for words in (call.words, *call.further_commands) for word in words]
+        words = [word for words in call.commands for word in words]
         if code == "NOPOLICY" and any(isinstance(word, (str, bytes)) and word[:1] in ("@", b"@") for word in words):
             return self.library.unknown_policy(text)
         return self.library.duplicate(text) if code == "DUPLICATE" else error
 
-    async def _send_call(self, call: Call[T], attempt: Attempt) -> T:
-        """Sends a call to its server, follows redirections, and returns the reply."""
-        servers = self.servers
-        if isinstance(servers, ClusterServers):
-            if call.key is None:
-                return await self._send_to_each_node(servers, call, attempt)
-            if call.further_commands and not servers.is_in_one_slot(call):
-                raise self.library.reply_error("CROSSSLOT the keys of one step must lie in one slot")
-        route = Route(servers.known_server(call) or await servers.find(call, attempt))
-        redirects = 0
-        while True:
-            try:
-                return read(call.read, call.words, await self._send_on_route(route, call, attempt))
-            except Exception as error:
-                elsewhere = servers.route_after(error, route.server)
-                if elsewhere is None or redirects == REDIRECTS:
-                    raise
-            route = elsewhere
-            redirects += 1
 
-    async def _send_to_each_node(self, servers: ClusterServers, call: Call[T], attempt: Attempt) -> T:
-        """Sends a call to all nodes of a cluster, and returns their merged replies."""
-        nodes = await servers.serving_nodes(attempt)
-        answers = [read(call.read, call.words, await self._send_on_route(Route(node), call, attempt)) for node in nodes]
-        assert call.merge is not None
-        return call.merge(answers)
+class Core(CoreBase):
+    """The core of a synchronous limiter. The deadline is the longest that each step of a call takes: waiting for a free
+    connection, connecting, and the reply."""
 
-    async def _send_commands(self, call: Call[Any], attempt: Attempt) -> list[Any]:
-        """Returns the replies to the commands of a call. Commands that were redirected, and only those, are sent again."""
+    _make_places = threading.Semaphore
+    _make_lock = threading.Lock
+
+    def send(self, call: Call[T]) -> T:
+        """Sends a call and returns its reply, or what `unreachable` decides."""
+        call.check_key()
+        if held := self._held_in_memory(call):
+            return cast(T, self._settle_in_memory(call, held))
+        # What the server reserves for a call whose reply is lost needs an id that the client knows.
+        call, own = several.with_own_ids(call)
+        attempt = self._new_attempt(call)
+        try:
+            return self._read(call, self._deliver(call, attempt), attempt)
+        except BaseException as error:
+            # Before the release, whose reply says that the server answers.
+            raised = self._record_error(error, call, attempt) if isinstance(error, Exception) else error
+            if self._has_lost(own, error, attempt):
+                # A program that chose an id can try again with it.
+                with suppress(RuntimeError):  # No thread can be started. Then the leases end by themselves.
+                    twice = call.block_ms is not None
+                    threading.Thread(target=self._release, args=(own, twice), daemon=True).start()
+            if not isinstance(raised, Exception):
+                raise
+            # Without that the call cannot have been counted. LiteLLM's callback asks for it.
+            raised.was_sent = attempt.is_sent  # type: ignore[attr-defined]
+            decide = self._decision(call, raised)
+            if decide is None:
+                raise raised from (None if raised is error else error)
+        answer: T = as_unreachable(decide())
+        return answer
+
+    def try_to_send(self, call: Call[T]) -> T | Failure:
+        """Sends a call that has no fallback. Returns its reply, or why there is none."""
+        attempt = self._new_attempt(call)
+        try:
+            return self._read(call, self._deliver(call, attempt), attempt)
+        except Exception as error:
+            return self._make_failure(error, call, attempt)
+
+    def _settle_in_memory(self, call: Call[Any], held: list[Id]) -> Any:
+        """Settles a reservation where it was made. Only RL.RELEASE has several ids."""
+        others = [id for id in call.settles if id not in held]
+        if not others:
+            return self._memory.send(call)
+        key: Any = call.key
+        return self._memory.send(calls.release(key, *held)) + self.send(calls.release(key, *others))
+
+    def _release(self, reserved: Sequence[Reserved], twice: bool) -> None:
+        call = several.release_all(reserved)
+        call.at_most_seconds = DEFAULT_SECONDS
+        self.try_to_send(call)
+        if twice:
+            time.sleep(SECOND_RELEASE_SECONDS)
+            self.try_to_send(call)
+
+    def _deliver(self, call: Call[Any], attempt: Attempt) -> list[Delivery]:
+        """Sends a call to the server that has its key; without a key, to each node of a cluster."""
+        commands = self._packed(call)
+        deliveries = [Delivery(commands, server, call.is_atomic) for server in self._find(call)]
+        for delivery in deliveries:
+            while delivery.left:
+                replies = self._exchange(delivery.server, delivery.commands(), attempt)
+                delivery.receive(iter(replies), self.servers, self.library)
+        return deliveries
+
+    def _find(self, call: Call[Any]) -> list[Server]:
+        """Returns the servers to send a call to."""
         servers = self.servers
-        commands = [call.words, *call.further_commands]
-        replies: list[Any] = [None] * len(commands)
-        left = list(range(len(commands)))
-        route = Route(servers.known_server(call) or await servers.find(call, attempt))
-        for redirects in range(REDIRECTS + 1):
-            elsewhere: Route | None = None
-            again = []
+        if isinstance(servers, SingleServer):
+            return servers.known()
+        if servers.must_be_read():
+            if not servers.lock.acquire(timeout=self.deadline):
+                raise DeadlinePassed
             try:
-                answers = await self._send_commands_on_route(route, call, attempt, [commands[at] for at in left])
-            except Exception as error:
-                elsewhere = servers.route_after(error, route.server)
-                if elsewhere is None or redirects == REDIRECTS:
-                    raise
-                route = elsewhere
-                continue
-            for at, reply in zip(left, answers, strict=True):
-                replies[at] = reply
-                if not isinstance(reply, Exception):
-                    continue
-                target = servers.route_after(reply, route.server)
-                if target is not None and redirects < REDIRECTS:
-                    elsewhere = target
-                    again.append(at)
-                elif not self._is_about_command(reply):
-                    raise reply
-            if elsewhere is None:
+                if servers.must_be_read():
+                    self._read_table(servers)
+            finally:
+                servers.lock.release()
+        if call.key is None:
+            return servers.serving_any()
+        self._check_slots(call, servers)
+        return [servers.serving(call.key)]
+
+    def _read_table(self, servers: ClusterServers) -> None:
+        for server in servers.to_ask(self.deadline):
+            attempt = Attempt(self.deadline, False)
+            try:
+                (table,) = self._exchange(server, self._packed(SLOTS), attempt)
+                servers.read_table(table, server)
                 break
-            left, route = again, elsewhere
-        return replies
+            except Exception as error:
+                servers.record_no_table(self._record_error(error, SLOTS, attempt))
 
-    def _is_about_command(self, reply: Exception) -> bool:
-        """Returns whether an error is about one command and not about the state of the server."""
-        return isinstance(reply, self.library.reply_error) and not self.library.is_not_serving(reply)
+    def _exchange(self, server: Server, commands: list[bytes], attempt: Attempt) -> list[Any]:
+        """Sends commands to a server. Returns their replies, which may be error replies."""
+        attempt.server = server
+        if server.breaker.is_open:
+            self._probe(server)
+        if attempt.may_wait:
+            server.count(1)
+            try:
+                return self._use_connection(server, commands, attempt)
+            finally:
+                server.count(-1)
+        if not server.places.acquire(timeout=self.deadline):
+            raise DeadlinePassed
+        try:
+            if server.breaker.is_open:
+                raise self._unavailable(server)
+            return self._use_connection(server, commands, attempt)
+        finally:
+            server.places.release()
 
-    def _pack(self, commands: Sequence[tuple[Word, ...]]) -> list[bytes]:
-        return [pack(words, self.encoding) for words in commands]
+    def _probe(self, server: Server) -> None:
+        """Asks a server whose breaker is open whether it answers again. Raises an error if it does not."""
+        breaker = server.breaker
+        if breaker.may_probe(monotonic()):
+            # PING, not the call itself: a server that hangs may still execute it when it continues.
+            attempt = Attempt(self.deadline, False)
+            attempt.server = server
+            try:
+                self._use_connection(server, self._packed(PING), attempt)
+            except Exception as error:
+                self._record_error(error, PING, attempt)
+            finally:
+                breaker.end_probe(monotonic())
+        if breaker.is_open:
+            raise self._unavailable(server)
 
-    async def _send_on_route(self, route: Route, call: Call[Any], attempt: Attempt) -> Any:
-        """Sends a call to a server, and returns its reply. Several commands are a transaction, whose reply is a list."""
-        attempt.server = route.server
-        is_transaction = bool(call.further_commands)
-        commands = [call.words, *call.further_commands]
-        packed = self._pack([("MULTI",), *commands, ("EXEC",)] if is_transaction else commands)
-        async with Borrowed(self, route.server, call, attempt) as connection:
-            if route.asking:
-                await self.io.exchange(connection, ASKING, attempt.until)
-            if not is_transaction:
-                return await self.io.exchange(connection, packed[0], attempt.until)
-            replies = await self.io.exchange_all(connection, packed, attempt.until, self.library.reply_error)
-            # If a command was refused before EXEC, its error says why nothing was executed. The error of EXEC does not.
-            for reply in replies:
-                if isinstance(reply, Exception):
-                    raise reply
-            return replies[-1]
+    def _use_connection(self, server: Server, commands: list[bytes], attempt: Attempt) -> list[Any]:
+        library = self.library
+        attempt.pool = pool = server.pool
+        connection = pool.get_connection(*library.to_get_connection)
+        replies: list[Any] = []
+        try:
+            attempt.is_sent = True
+            connection.send_packed_command([b"".join(commands)])
+            # A connection reads for as long as the deadline.
+            if attempt.seconds != self.deadline and not connection.can_read(attempt.seconds):
+                raise DeadlinePassed
+            for _ in commands:
+                try:
+                    replies.append(connection.read_response())
+                except library.reply_error as error:
+                    replies.append(error)
+            server.breaker.record_reply(monotonic())
+            return replies
+        finally:
+            if len(replies) < len(commands) or not server.keeps(attempt):
+                connection.disconnect()
+            pool.release(connection)
 
-    async def _send_commands_on_route(
-        self, route: Route, call: Call[Any], attempt: Attempt, commands: list[tuple[Word, ...]]
-    ) -> list[Any]:
-        """Sends some commands of a call to a server, and returns their replies, which may be errors."""
-        attempt.server = route.server
-        sent = self._pack(commands)
-        if route.asking:
-            # It is valid for one command.
-            sent = [each for command in sent for each in (ASKING, command)]
-        borrowed = Borrowed(self, route.server, call, attempt)
-        async with borrowed as connection:
-            replies = await self.io.exchange_all(connection, sent, attempt.until, self.library.reply_error)
-            for reply in replies:
-                if isinstance(reply, Exception):
-                    borrowed.leave_if_read_only(reply)
-        return replies[1::2] if route.asking else replies
+    def _close_idle(self, pool: Any) -> None:
+        pool.disconnect(inuse_connections=False)
+
+    def close(self) -> None:
+        """Closes the idle connections."""
+        for server in self.servers.known():
+            self._close_idle(server.pool)

@@ -1,19 +1,17 @@
-"""The client libraries redis-py and valkey-py, and the meaning of their errors."""
+"""The client libraries redis-py and valkey-py: their errors, and copies of their clients for a limiter."""
 
 from __future__ import annotations
 
+import copy
+import inspect
 import re
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 from .replies import Duplicate, UnknownPolicy
 
 LIBRARIES = "redis", "valkey"
-
-
-#: A connection of a client library. The libraries have no common type for it.
-Connection: TypeAlias = Any
 
 
 class Client(Protocol):
@@ -73,9 +71,13 @@ class Library:
         self.unsent_error: type[Exception] = type(
             "ConnectionError", (self.connection_error, Unsent), {"__module__": self.errors.__name__}
         )
-        self.no_retry: Any = import_module(f"{name}{'.asyncio' if asynchronous else ''}.retry").Retry(
-            import_module(f"{name}.backoff").NoBackoff(), 0
-        )
+        folder = f"{name}.asyncio" if asynchronous else name
+        self.pool_class: Any = import_module(f"{folder}.connection").ConnectionPool
+        self.no_retry: Any = import_module(f"{folder}.retry").Retry(import_module(f"{name}.backoff").NoBackoff(), 0)
+        self.key_slot: Any = import_module(f"{name}.crc").key_slot
+        needs_name = inspect.signature(self.pool_class.get_connection).parameters["command_name"]
+        #: The arguments of a pool's get_connection(), which older versions want and newer ones warn about.
+        self.to_get_connection = ("RL",) if needs_name.default is inspect.Parameter.empty else ()
         # A wrong password is a mistake in the setup, so it is raised, although it is a ConnectionError.
         self._mistakes = self._classes(
             "AuthenticationError", "AuthenticationWrongNumberOfArgsError", "AuthorizationError"
@@ -113,14 +115,23 @@ class Library:
         # The code is ERR, and older versions of the libraries have no class for it.
         return "max number of clients reached" in str(error)
 
-    def is_read_only(self, error: BaseException) -> bool:
-        """Returns whether the server is a replica now. Connections found by Sentinel turn this reply into a
-        ConnectionError."""
-        read_only: type[BaseException] = self.errors.ReadOnlyError
-        return isinstance(error, read_only) or isinstance(error.__context__, read_only)
+    def has_hung_up(self, error: Exception) -> bool:
+        """Returns whether an error of connecting means that the server accepted the connection, and closed it. It may have
+        too many, but the client may not see the error that says so, because it was sending at that moment."""
+        cause = error.__context__
+        is_reset = not isinstance(cause, OSError) or isinstance(cause, (ConnectionResetError, BrokenPipeError))
+        return type(error) is self.connection_error and is_reset and not self.is_full(error)
 
-    def redirect(self, error: BaseException) -> Redirect | None:
-        """Returns the redirection of an error MOVED or ASK; None for other errors."""
+    def read_only(self, error: BaseException) -> Exception | None:
+        """Returns the error reply of a server that is a replica now; None for other errors. Connections found by Sentinel
+        turn it into a ConnectionError."""
+        kind: type[Exception] = self.errors.ReadOnlyError
+        return next((each for each in (error, error.__context__) if isinstance(each, kind)), None)
+
+    def redirect(self, error: object) -> Redirect | None:
+        """Returns the redirection of an error MOVED or ASK; None for other replies."""
+        if not isinstance(error, self.reply_error):
+            return None
         text = {"MovedError": "MOVED ", "AskError": "ASK "}.get(type(error).__name__, "") + str(error)
         match = re.match(r"(MOVED|ASK) (\d+) (.*):(\d+)", text)
         return Redirect(int(match[2]), match[3], int(match[4]), match[1] == "ASK") if match else None
@@ -154,3 +165,64 @@ def find_library(client: Any, *, asynchronous: bool) -> Library:
                 )
             return _library(name, asynchronous)
     raise TypeError(f"{kind} must be a client of redis-py or valkey-py")
+
+
+class Copy:
+    """A copy of a client's connections for a limiter. They take no longer than the deadline, and never retry by themselves:
+    a call whose reply was lost may have been counted."""
+
+    #: Settings of a connection that belong to its pool.
+    _OF_THE_POOL = "cache", "connection_pool", "event_dispatcher", "himport_registry", "maint_", "orig_", "oss_"
+
+    def __init__(self, library: Library, client: Any, deadline: float) -> None:
+        self._library = library
+        self._deadline = deadline
+        #: The nodes of a cluster; None without one.
+        self.nodes: Any = getattr(client, "nodes_manager", None)
+        pool: Any = getattr(client, "connection_pool", None)
+        if pool is None and self.nodes is not None:
+            node: Any = next(iter(self.nodes.startup_nodes.values()))
+            # With asyncio, a node of a cluster is itself a pool.
+            is_pool = library.asynchronous
+            pool = node if is_pool else getattr(client, f"get_{library.name}_connection")(node).connection_pool
+        self._pool = pool
+        self.settings: dict[str, Any] = pool.connection_kwargs
+        #: The greatest number of connections that the client may have to a server.
+        self.max_connections = int(pool.max_connections)
+        if self.service and not pool.is_master:
+            raise ValueError("a limiter writes, so it needs the master: use Sentinel.master_for")
+
+    @property
+    def service(self) -> str | None:
+        """The name of the service that Sentinels watch; None without Sentinels."""
+        return getattr(self._pool, "service_name", None)
+
+    def _settings(self, pool: Any, seconds: float | None) -> dict[str, Any]:
+        kept = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith(self._OF_THE_POOL)}
+        return {
+            **kept,
+            "retry": self._library.no_retry,
+            "retry_on_timeout": False,
+            "socket_timeout": seconds,
+            "socket_connect_timeout": seconds,
+            "decode_responses": False,
+            "protocol": 2,
+            "connection_class": pool.connection_class,
+            # Server.places has the limit.
+            "max_connections": 2**31,
+        }
+
+    def make_pool(self, **address: Any) -> Any:
+        """Returns a new pool, for the node of a cluster at an address."""
+        # With asyncio, the deadline of the whole call ends each step.
+        settings = self._settings(self._pool, None if self._library.asynchronous else self._deadline)
+        if not self.service:
+            return self._library.pool_class(**{**settings, **address})
+        sentinels = copy.copy(self._pool.sentinel_manager)
+        # One that hangs leaves time to ask the others.
+        seconds = self._deadline / (len(sentinels.sentinels) + 1)
+        sentinels.sentinels = [
+            type(each)(connection_pool=self._library.pool_class(**self._settings(each.connection_pool, seconds)))
+            for each in sentinels.sentinels
+        ]
+        return type(self._pool)(self.service, sentinels, check_connection=self._pool.check_connection, **settings)

@@ -7,24 +7,24 @@ import threading
 import weakref
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, overload
+from typing import TYPE_CHECKING, ClassVar, TypeVar, overload
 
-from . import several
+from . import calls, several
+from .calls import Call
 from .clauses import Clauses
-from .core import Core, Deadline, Unreachable
-from .io import blocking, run
-from .io_threads import ThreadIO
+from .core import Core, Deadline, Unreachable, as_unreachable
 from .libraries import Client
 from .local import LocalBase
-from .methods import AsyncMethods, LimiterBase
-from .options import ReserveOptions
-from .parameters import Duration, Key, WindowLike
-from .replies import AllReply, Reply
-from .reservation import AsyncReservationMethods, ReservationBase
+from .options import AllOptions, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
+from .parameters import Duration, Key, RateLike, WindowLike
+from .replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
+from .reservation import Cost, ReservationBase, Settle, Step
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.
     from typing_extensions import Unpack
+
+T = TypeVar("T")
 
 _limiters: weakref.WeakSet[Limiter] = weakref.WeakSet()
 _locals: weakref.WeakSet[Local] = weakref.WeakSet()
@@ -81,7 +81,7 @@ class Local(LocalBase):
             if reply is not None:
                 return reply
             if error is not None:
-                return run(self._answer_instead(error, quantity))
+                return as_unreachable(self._answer_instead(error, quantity)())  # type: ignore[no-any-return]
         reply = leases.outrun_reply()
         return reply
 
@@ -100,7 +100,7 @@ class Local(LocalBase):
                     was_notified = due.wait(self.LINGER_SECONDS if seconds is None else seconds)
                     lingered = seconds is None and not was_notified
                     continue
-            replies = run(self._exchange(round_))
+            replies = self._core.try_to_send(self._call(round_))
             self._report(round_, replies)
             with answered:
                 answered.notify_all()
@@ -124,9 +124,70 @@ class Local(LocalBase):
 class Reservation(ReservationBase):
     """A reservation of one limit or of several limits, from Limiter.acquire or the reply to Limiter.all."""
 
-    apply = blocking(AsyncReservationMethods.apply)
-    release = blocking(AsyncReservationMethods.release)
-    renew = blocking(AsyncReservationMethods.renew)
+    lost: threading.Event
+    _make_event = threading.Event
+
+    def apply(self, cost: Cost | None = None, *, quantity: Cost | None = None) -> bool:
+        """Settles the reservation now: counts what was reserved, or what was really used, which is `cost`. Returns False if
+        the lease had ended or it was settled before.
+
+        For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
+        reserved counts. A semaphore is released. `quantity` is another name of `cost`.
+        """
+        self._prepare(cost, quantity)
+        return not self._carry_out(self._steps("apply"))
+
+    def release(self) -> bool:
+        """Gives the reservation back now. Returns False if the lease had ended or it was settled before."""
+        self._settled = True
+        return not self._carry_out(self._steps("release"))
+
+    def renew(self, lease: Duration | None = None) -> bool:
+        """Restarts the lease. Returns False if it has ended or the reservation was settled."""
+        self._check_entered()
+        began, pause = self._begin_lease(lease)
+        return self._end_lease(began, pause, self._carry_out(self._steps("renew", lease)))
+
+    def _carry_out(self, steps: list[Step]) -> list[str]:
+        return self._note_lapsed(steps, [step.do() for step in steps])
+
+    def __enter__(self) -> Reservation:
+        self._begin_block()
+        try:
+            if self._call is not None:
+                self._check_granted(self._core.send(self._call))
+            self._is_entered = True
+            try:
+                self._begin_renewing()
+            except RuntimeError as error:
+                # No thread can be started.
+                self._end(error)
+                raise
+        except BaseException:
+            self._block.release()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._end(error)
+        finally:
+            self._block.release()
+
+    def _end(self, error: BaseException | None) -> None:
+        how = self._end_block(error)
+        outcome = self._try(self._steps(how)) if how else []
+        if how == "apply" and self._is_of_a_semaphore(outcome):
+            outcome = self._try(self._steps("release"))
+        self._check_settled(outcome, error)
+
+    def _try(self, steps: list[Step]) -> list[str] | Exception:
+        try:
+            return self._carry_out(steps)
+        except Exception as error:
+            return error
 
     def _renew_later(self, seconds: float) -> None:
         server = self._core.server_of(self._reserved[0].key) if self.reply.reachable else self._core
@@ -135,14 +196,12 @@ class Reservation(ReservationBase):
     def _stop_renewing(self) -> None:
         _Renewals.remove(self)
 
-    def __enter__(self) -> Reservation:
-        run(self._enter())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        run(self._exit(error))
+    def _renew(self) -> None:
+        """Restarts the leases while the block runs."""
+        if self._settled:
+            return
+        began = monotonic()
+        self._end_renewal(began, self._try(self._renewal()))
 
 
 class _Renewals:
@@ -191,7 +250,7 @@ class _Renewals:
 
     def _work(self) -> None:
         while (reservation := self._wait()) is not None:
-            run(reservation._renew_while_work_runs())
+            reservation._renew()
 
     def _wait(self) -> Reservation | None:
         """Waits until the renewal of a reservation is due, and returns the reservation; None after a time without work."""
@@ -210,7 +269,7 @@ class _Renewals:
                     return None
 
 
-class Limiter(LimiterBase[Reservation]):
+class Limiter:
     """A limiter whose limits are kept by a server with redis-ratelimit.
 
     A call that is denied returns a reply whose `allowed` is False; only acquire() raises Denied. Arguments of a wrong type,
@@ -228,20 +287,34 @@ class Limiter(LimiterBase[Reservation]):
         client: A client of redis-py or valkey-py, for a server, a Sentinel service or a cluster.
         unreachable: The outcome of calls while Redis does not answer. "raise" raises the error, "allow" allows and "deny"
             denies all calls, and another limiter decides in place of this one.
-        deadline: The longest that a call takes, plus its block=: seconds, a text such as "250ms", or a timedelta. If
-            another limiter decides then, its time is added.
+        deadline: The longest that each step of a call takes: waiting for a free connection, connecting, and the reply, to
+            which its block= is added. Usually only one of them has to wait. Seconds, a text such as "250ms", or a
+            timedelta. If another limiter decides then, its time is added.
     """
 
-    _reservation_class = Reservation
+    _core: Core
 
     def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: Deadline = 1.0) -> None:
-        self._core = Core(ThreadIO(), client, asynchronous=False, unreachable=unreachable, deadline=deadline)
+        self._core = Core(client, asynchronous=False, unreachable=unreachable, deadline=deadline)
         remember(self)
 
-    throttle = blocking(AsyncMethods.throttle)
-    throttle_ro = blocking(AsyncMethods.throttle_ro)
-    window = blocking(AsyncMethods.window)
-    window_ro = blocking(AsyncMethods.window_ro)
+    def throttle(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]) -> Reply:
+        """RL.THROTTLE: takes a quantity from a rate. Returns whether that was allowed, what remains, and when to try again.
+        A negative quantity gives back."""
+        return self._core.send(calls.throttle(key, rate, quantity, **options))
+
+    def throttle_ro(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
+        """RL.THROTTLE_RO: returns what throttle() would return now, and takes nothing."""
+        return self._core.send(calls.throttle_ro(key, rate, quantity, **options))
+
+    def window(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]) -> Reply:
+        """RL.WINDOW: counts a quantity in a window, so that no period has more than the limit. Returns what throttle()
+        returns. A negative quantity gives back the oldest events."""
+        return self._core.send(calls.window(key, window, quantity, **options))
+
+    def window_ro(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
+        """RL.WINDOW_RO: returns what window() would return now, and takes nothing."""
+        return self._core.send(calls.window_ro(key, window, quantity, **options))
 
     @overload
     def reserve(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[ReserveOptions]) -> Reply: ...
@@ -261,19 +334,108 @@ class Limiter(LimiterBase[Reservation]):
 
         A list of clauses instead of the key reserves several limits, and returns the AllReply of all().
         """
-        return run(self._send(several.reserve, key, window, quantity, **options))
+        return self._reserve(several.reserve(key, window, quantity, **options))
 
-    acquire_ro = blocking(AsyncMethods.acquire_ro)
-    apply = blocking(AsyncMethods.apply)
-    release = blocking(AsyncMethods.release)
-    renew = blocking(AsyncMethods.renew)
-    held = blocking(AsyncMethods.held)
-    all = blocking(AsyncMethods[Reservation].all)
-    all_ro = blocking(AsyncMethods[Reservation].all_ro)
-    reset = blocking(AsyncMethods.reset)
-    info = blocking(AsyncMethods.info)
-    top = blocking(AsyncMethods.top)
-    policies = blocking(AsyncMethods.policies)
+    @overload
+    def acquire(
+        self,
+        key: Key,
+        window: WindowLike,
+        quantity: int = 1,
+        *,
+        settle: Settle | None = None,
+        **options: Unpack[ReserveOptions],
+    ) -> Reservation: ...
+
+    @overload
+    def acquire(self, key: Clauses) -> Reservation: ...
+
+    def acquire(
+        self,
+        key: Key | Clauses,
+        window: WindowLike | None = None,
+        quantity: int = 1,
+        *,
+        settle: Settle | None = None,
+        **options: Unpack[ReserveOptions],
+    ) -> Reservation:
+        """RL.ACQUIRE as a context manager: entering it reserves, or raises Denied. An exception in the block releases the
+        reservation. Otherwise the end of the block applies it, or releases a semaphore's; `settle` chooses one of the two,
+        but "apply" is refused for a semaphore.
+
+        The lease is renewed while the block runs. If it is lost nevertheless, because Redis could not be reached for so long
+        or somebody released it, the event `lost` is set, and the end of the block raises Lapsed.
+
+        A list of clauses instead of the key reserves several limits by RL.ALL, which are settled in one step.
+
+        What acquire() returns can be entered again, and reserves again, but not while its block runs (RuntimeError). So
+        threads and tasks call acquire() for each block. Before the first block nothing is reserved: then `reply`, `id`,
+        set(), apply(), release() and renew() raise RuntimeError. reserve() does without a block.
+        """
+        return Reservation._for_acquire(self._core, key, window, quantity, settle=settle, options=options)
+
+    def acquire_ro(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
+        """RL.ACQUIRE_RO: returns what reserve() would return now, without an id, and reserves nothing."""
+        return self._core.send(calls.acquire_ro(key, window, quantity, **options))
+
+    def apply(self, key: Key, id: Id, quantity: int | None = None) -> bool:
+        """RL.APPLY: counts a reservation, or the `quantity` that was really used, which may be more. Returns False if it is
+        not held, because its lease has ended or it was settled before."""
+        return self._core.send(calls.apply(key, id, quantity))
+
+    def release(self, key: Key, *ids: Id) -> int:
+        """RL.RELEASE: gives reservations back, so that they count as nothing. Returns how many of them were held."""
+        return self._core.send(calls.release(key, *ids))
+
+    def renew(self, key: Key, id: Id, lease: Duration | None = None) -> bool:
+        """RL.RENEW: restarts the lease, with a new length if `lease` is given. Returns False if the reservation is not
+        held."""
+        return self._core.send(calls.renew(key, id, lease))
+
+    def held(self, key: Key) -> list[Held]:
+        """RL.HELD: returns the live reservations of a key, oldest first."""
+        return self._core.send(calls.held(key))
+
+    def all(self, clauses: Clauses, **options: Unpack[AllOptions]) -> AllReply[Reservation]:
+        """RL.ALL: takes from several limits, or from none of them if one denies. A list of clauses in the place of a clause
+        is a group, joined by ELSE: only the first of its clauses that would be allowed takes. The reply's `paid` names the
+        limits that took, and its `reservation` settles all that was reserved."""
+        return self._reserve(several.all(clauses, **options))
+
+    def all_ro(self, clauses: Clauses) -> AllReply[Reservation]:
+        """RL.ALL_RO: returns what all() would return now, and takes nothing."""
+        return self._core.send(several.all_ro(clauses))
+
+    def reset(self, key: Key) -> bool:
+        """DEL: resets the limit of a key. Returns False if the key did not exist."""
+        return self._core.send(calls.reset(key))
+
+    def info(self, key: Key) -> Info | None:
+        """RL.INFO: returns the state of a key, which shows why it is limited; None if the key does not exist."""
+        return self._core.send(calls.info(key))
+
+    def top(self, count: int = 10, *, reset: bool = False) -> list[TopKey]:
+        """RL.TOP: returns the `count` keys with the most denials in the last 10 to 20 minutes, most first. `reset` resets
+        the counts.
+
+        In a cluster all nodes are asked, as each counts its own denials.
+        """
+        return self._core.send(calls.top(count, reset=reset))
+
+    def policies(self) -> list[Policy]:
+        """RL.POLICIES: returns the server's policies in the order of their names, with how many calls each allowed and
+        denied.
+
+        In a cluster all nodes are asked, and the counts of equal policies are added up.
+        """
+        return self._core.send(calls.policies())
+
+    def _reserve(self, call: Call[T]) -> T:
+        """Sends a call that may reserve several limits, which the reply's `reservation` settles then."""
+        reply = self._core.send(call)
+        if isinstance(reply, AllReply) and call.reserving:
+            Reservation(self._core, call.reserving)._hold(reply)
+        return reply
 
     def local(self, key: Key, window: WindowLike, *, lease: Duration = "100ms", leave: int = 0) -> Local:
         """Returns a limit that is decided in the process, in microseconds. The process reserves a batch of the window for a
@@ -285,7 +447,7 @@ class Limiter(LimiterBase[Reservation]):
 
     def close(self) -> None:
         """Closes the limiter's idle connections, not those of the client. A later call opens new ones."""
-        run(self._core.close())
+        self._core.close()
 
     def __enter__(self) -> Limiter:
         return self

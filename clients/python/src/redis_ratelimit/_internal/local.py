@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from . import calls
-from .core import Core, Failure, as_unreachable
+from .calls import Call
+from .core import Failure
 from .extension import native
-from .io import await_if_needed, encode
 from .parameters import Duration, Key, Window, WindowLike, is_semaphore, limit_words, milliseconds, period_ms, whole
 from .replies import Reply
+from .servers import encode
+
+logger = logging.getLogger("redis_ratelimit")
 
 #: The shortest lease. As leases are given up early, too little would be left of a shorter one.
 MIN_LEASE_MS = 20
@@ -65,7 +69,7 @@ class LocalBase:
     #: The number of times that a take asks the server before it gives up because others spend what arrives.
     ROUNDS = 20
 
-    def __init__(self, core: Core[Any], key: Key, window: WindowLike, lease: Duration, leave: int) -> None:
+    def __init__(self, core: Any, key: Key, window: WindowLike, lease: Duration, leave: int) -> None:
         if not isinstance(key, (str, bytes)):
             raise TypeError(f"a key must be str or bytes, not {key!r}")
         terms = read_terms(window, lease, leave)
@@ -109,15 +113,14 @@ class LocalBase:
             self._leases.want(quantity, True)
         return reply
 
-    async def _exchange(self, round_: Any) -> list[Any] | Failure:
-        try:
-            return await self._core.send_all(self._key, round_.commands)
-        except Exception as error:
-            return Failure(error, True)
+    def _call(self, round_: Any) -> Call[list[Any]]:
+        """Returns the call that sends the commands of a round."""
+        return calls.several_on(self._key, round_.commands)
 
     def _report(self, round_: Any, replies: list[Any] | Failure) -> None:
         """Reports the outcome of a round."""
         if isinstance(replies, Failure):
+            logger.warning("the leases of %r could not be settled or asked for: %s", self._key, replies.error)
             self._leases.fail(round_, replies.error, replies.is_sent)
         else:
             code = self._core.library.code
@@ -125,16 +128,16 @@ class LocalBase:
                 round_, [(code(reply), reply) if isinstance(reply, Exception) else reply for reply in replies]
             )
 
-    async def _answer_instead(self, error: Exception, quantity: int) -> Reply:
-        """Returns the decision of `unreachable` about a take that the server did not answer, or raises the error."""
-        core = self._core
-        if core.unreachable == "raise" or not core.is_away(error):
+    def _answer_instead(self, error: Exception, quantity: int) -> Callable[[], Any]:
+        """Returns what decides a take that the server did not answer, or raises the error."""
+        core, unreachable = self._core, self._core.unreachable
+        if unreachable == "raise" or not core.is_away(error):
             raise error
-        if isinstance(core.unreachable, str):
-            return calls.unreached(core.unreachable == "allow", quantity=quantity)
+        logger.info("a take from %r is decided without Redis: %s", self._key, error)
+        if isinstance(unreachable, str):
+            return lambda: calls.unreached(unreachable == "allow", quantity=quantity)
         options: dict[str, Any] = {"leave": self._leave} if self._leave else {}
-        answer = core.unreachable.window(self._key, self._window, quantity, **options)
-        return cast(Reply, as_unreachable(await await_if_needed(answer)))
+        return lambda: unreachable.window(self._key, self._window, quantity, **options)
 
     def _raise_unsettled(self) -> None:
         """Raises the error because of which close() could not settle all that was held."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cache
 from importlib import import_module
@@ -253,36 +253,31 @@ class _Library:
         return error_code(str(error)) if isinstance(error, self.reply_error) else None
 
 
-class MemoryCore:
+class MemoryCoreBase:
     """The core of a limiter without a server. A subclass makes calls wait as its limiter does."""
 
     unreachable = "raise"
     library = _Library()
     encoding = "utf-8", "strict"
+    #: Makes what wakes a call that waits.
+    make_signal: Callable[[], Signal]
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.clock = memory.clock
 
-    async def send(self, call: Call[T], *_: object) -> T:
-        """Returns the reply to a call. The arguments after the call are those of a fallback, which is never needed."""
+    def _begin(self, call: Call[Any]) -> Any:
+        """Returns the reply to a call; if it waits, its ticket and its Waiter."""
         call.check_key()
-        memory = self.memory
-        if call.further_commands:
-            return call.read(await self.send_all(call.key, [call.words, *call.further_commands]))
-        if call.block_ms is None:
-            reply = memory.ask(call.words)
-        else:
-            reply = memory.begin(call.words, self.make_signal)
-            if type(reply) is tuple:
-                reply = await self._wait(*reply)
-        if type(reply) is memory.error_reply:
+        if call.further_commands or not call.is_atomic:
+            replies = [self.memory.ask(words) for words in call.commands]
+            return [make_error(each.text) if type(each) is self.memory.error_reply else each for each in replies]
+        return self.memory.ask(call.words) if call.block_ms is None else self.memory.begin(call.words, self.make_signal)
+
+    def _read(self, call: Call[T], reply: Any) -> T:
+        if type(reply) is self.memory.error_reply:
             raise make_error(reply.text)
         return call.read(reply)
-
-    async def settle(self, work: Coroutine[Any, Any, T]) -> T:
-        """Awaits a settlement. It cannot be cancelled, because it never suspends."""
-        return await work
 
     def holds(self, key: Key, id: Id) -> bool:
         """Returns whether a reservation is held in memory."""
@@ -290,46 +285,17 @@ class MemoryCore:
         wanted = id.encode() if isinstance(id, str) else id
         return type(reply) is list and any(held[0] == wanted for held in reply)
 
-    async def send_all(self, key: Key | None, commands: list[tuple[Word, ...]]) -> list[Any]:
-        replies = [self.memory.ask(words) for words in commands]
-        return [make_error(each.text) if type(each) is self.memory.error_reply else each for each in replies]
-
-    async def _wait(self, ticket: int, waiter: Waiter) -> Any:
-        memory = self.memory
-        try:
-            while not waiter.is_over:
-                seconds = memory.sleep_seconds(waiter)
-                if not waiter.is_over:
-                    await self.sleep(waiter.signal, seconds)
-            return memory.take_reply(ticket)
-        except BaseException:
-            memory.withdraw(ticket)
-            raise
-
-    def make_signal(self) -> Signal:
-        raise NotImplementedError
-
-    async def sleep(self, signal: Any, seconds: float | None) -> None:
-        """Waits until the signal is woken or the time is up."""
-        raise NotImplementedError
-
     def is_away(self, error: Exception) -> bool:
         return False
 
     def is_forgiven(self, error: Exception) -> bool:
         return False
 
-    def enter_loop(self) -> None:
-        pass
-
     def server_of(self, key: Key) -> object:
         return self
 
     def renew_servers(self) -> None:
         self.memory.start_over_after_fork()
-
-    async def close(self) -> None:
-        pass
 
 
 class _ThreadSignal:
@@ -340,13 +306,38 @@ class _ThreadSignal:
         self.event.set()
 
 
-class ThreadCore(MemoryCore):
-    def make_signal(self) -> Signal:
-        return _ThreadSignal()
+class MemoryCore(MemoryCoreBase):
+    """The core of a synchronous limiter without a server."""
 
-    async def sleep(self, signal: Any, seconds: float | None) -> None:
+    make_signal = _ThreadSignal
+
+    def send(self, call: Call[T]) -> T:
+        """Returns the reply to a call."""
+        reply = self._begin(call)
+        return self._read(call, self._wait(*reply) if type(reply) is tuple else reply)
+
+    def try_to_send(self, call: Call[T]) -> T:
+        return self.send(call)
+
+    def _wait(self, ticket: int, waiter: Waiter) -> Any:
+        memory = self.memory
+        try:
+            while not waiter.is_over:
+                seconds = memory.sleep_seconds(waiter)
+                if not waiter.is_over:
+                    self.sleep(waiter.signal, seconds)
+            return memory.take_reply(ticket)
+        except BaseException:
+            memory.withdraw(ticket)
+            raise
+
+    def sleep(self, signal: Any, seconds: float | None) -> None:
+        """Waits until the signal is woken or the time is up."""
         signal.event.wait(seconds)
         signal.event.clear()
+
+    def close(self) -> None:
+        pass
 
 
 def plain_words(command: str, kind: type[Any], key: object, limit: Any, quantity: object) -> tuple[Word, ...] | None:
@@ -365,7 +356,7 @@ class MemoryBase:
     """The base class of both limiters without a server: this one and that of asyncio."""
 
     _core: Any
-    _core_class: type[MemoryCore]
+    _core_class: type[MemoryCoreBase]
 
     def __init__(
         self,
@@ -412,7 +403,7 @@ class MemoryLimiter(MemoryBase, Limiter):
         settings: Other settings of the module, such as {"timezone": "Asia/Tokyo"}.
     """
 
-    _core_class = ThreadCore
+    _core_class = MemoryCore
 
     def _use(self, memory: Memory) -> None:
         super()._use(memory)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from time import monotonic
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, Literal, NamedTuple, TypeVar, Union
 
-from . import calls, several
+from . import several
 from .calls import Call
 from .clauses import Clause, Clauses
-from .core import Core
-from .io import DEFAULT_SECONDS, await_if_needed
+from .core import DEFAULT_SECONDS
 from .options import ReserveOptions
 from .parameters import Duration, Key, WindowLike, milliseconds, whole
 from .replies import AllReply, Denied, Id, Lapsed, Reply
@@ -34,27 +33,37 @@ DEFAULT_LEASE_MS = 20_000
 MIN_RENEWAL_MS = 5
 
 
+logger = logging.getLogger("redis_ratelimit")
+
+
+class Step(NamedTuple):
+    """A part of settling or renewing."""
+
+    #: Returns the names of the limits whose reservation had ended, or whether there was a reservation.
+    do: Callable[[], Any]
+    #: The names of the limits that it is about.
+    names: tuple[str, ...]
+
+
 class ReservationBase:
     """A reservation of one limit, or the reservations of several limits as one."""
 
+    _make_event: Any
+
     def __init__(
         self,
-        core: Core[Any],
+        core: Any,
         limits: Sequence[Clause],
         call: Call[Any] | None = None,
-        args: tuple[Any, ...] = (),
         *,
-        kwargs: dict[str, Any] | None = None,
         settle: Settle | None = None,
     ) -> None:
-        """`call` is sent when the context is entered. `args` and `kwargs` are the arguments of a fallback's reserve()."""
+        """`call` is sent when the context is entered."""
         if settle not in (None, "apply", "release"):
             raise ValueError(f"settle must be 'apply' or 'release', not {settle!r}")
         self._core = core
         self._limits = {limit.name: limit for limit in limits}
         self._call = call
-        self._args = args
-        self._kwargs = kwargs or {}
         self._settle = settle
         #: True if the reservations are those of RL.ALL, which are settled as one.
         self._is_several = call is None or bool(call.reserving)
@@ -73,11 +82,17 @@ class ReservationBase:
         #: Locked while the block runs.
         self._block = Lock()
         self._renewal_seconds = 0.0
+        #: The lease, if the program chose it, and when the last renewal that succeeded began.
+        self._lease_seconds: float | None = None
+        self._renewed_at = 0.0
+        #: Set while the block runs if a lease was lost, so that others may take what was reserved: the server said so, or
+        #: could not be reached until the lease had ended. A threading.Event; with asyncio an asyncio.Event.
+        self.lost = self._make_event()
 
     @classmethod
     def _for_acquire(
         cls: type[ReservationType],
-        core: Core[Any],
+        core: Any,
         key: Key | Clauses,
         window: WindowLike | None,
         quantity: int,
@@ -89,31 +104,35 @@ class ReservationBase:
         call = several.reserve(key, window, quantity, **options)
         if isinstance(key, (str, bytes)):
             assert window is not None  # several.reserve refuses it.
-            limits = [Clause.acquire(key, window)]
+            limits = [Clause.acquire(key, window, lease=options.get("lease"))]
             if settle == "apply" and limits[0]._traits.is_semaphore:
                 raise ValueError("settle must not be 'apply' for a semaphore, which is only given back")
-            return cls(core, limits, call, (key, window), kwargs={"quantity": quantity, **options}, settle=settle)
+            return cls(core, limits, call, settle=settle)
         if settle is not None:
             raise ValueError("settle must be used with a single limit")
-        return cls(core, call.reserving, call, (key,))
+        return cls(core, call.reserving, call)
 
     def _hold(self, reply: Reply) -> None:
         """Stores the reply and the reservations that it made."""
         self._reply = reply
         self._settled, self._costs = False, {}
+        self.lost.clear()
         answers: Sequence[Reply] = [reply]
         if isinstance(reply, AllReply):
             answers = reply.answers
             self._fallback_reservation = reply.reservation
             reply._keep_reservation(self if reply.allowed else None)
         self._reserved = [
-            Reserved(limit.name, limit.key, answer.id, limit._traits.is_semaphore, limit._is_policy)
+            Reserved(
+                limit.name, limit.key, answer.id, limit._traits.is_semaphore, self._is_several and limit._is_policy
+            )
             for limit, answer in zip(self._limits.values(), answers, strict=False)
             if answer.id is not None
         ]
-        self._renew_within(
-            min((self._limits[name]._traits.lease_ms or DEFAULT_LEASE_MS for name in self.ids), default=0)
-        )
+        leases = [self._limits[name]._traits.lease_ms for name in self.ids]
+        self._renew_within(min((lease or DEFAULT_LEASE_MS for lease in leases), default=0))
+        self._lease_seconds = min((lease / 1000 for lease in leases if lease), default=None)
+        self._renewed_at = monotonic()
 
     def _renew_within(self, lease_ms: int) -> None:
         self._renewal_seconds = max(lease_ms / RENEWALS_PER_LEASE, MIN_RENEWAL_MS) / 1000
@@ -172,26 +191,22 @@ class ReservationBase:
                 raise ValueError(f"the cost of {name!r} must be at least 0, not {quantity}")
         return dict(cost)
 
-    async def _settle_or_renew(
-        self, name: str, lease: Duration | None = None, at_most_seconds: float | None = None
-    ) -> list[str]:
-        """Applies, releases or renews all reservations, as `name` says. Returns the names of the limits whose reservation
-        had ended."""
+    def _steps(self, name: str, lease: Duration | None = None, at_most_seconds: float | None = None) -> list[Step]:
+        """Returns what applies, releases or renews all reservations, as `name` says."""
         self._check_entered()
-        reserved = self._reserved
+        reserved, core, fallback = self._reserved, self._core, self._fallback_reservation
+        names = tuple(each.name for each in reserved)
         if not reserved:
             return []
-        fallback = self._fallback_reservation
-        if not self._is_several or not (self.reply.reachable or fallback):
-            return [each.name for each in reserved if not await self._settle_or_renew_one(name, each, lease)]
         if fallback is not None:
             # The fallback settles what it reserved.
             arguments: dict[str, list[Any]] = {"apply": [self._costs], "release": [], "renew": [lease]}
-            return [] if await await_if_needed(getattr(fallback, name)(*arguments[name])) else list(self.ids)
-        call = self._call_for(name, lease)
-        call.at_most_seconds = at_most_seconds
-        lapsed: list[str] = await self._core.send(call)
-        return lapsed
+            return [Step(lambda: getattr(fallback, name)(*arguments[name]), names)]
+        if self.reply.reachable:
+            call = self._call_for(name, lease)
+            call.at_most_seconds = at_most_seconds
+            return [Step(lambda: core.send(call), ())]
+        return [self._step_of_fallback(name, each, lease) for each in reserved]
 
     def _call_for(self, name: str, lease: Duration | None = None) -> Call[list[str]]:
         """Returns the call that applies, releases or renews all reservations."""
@@ -199,18 +214,27 @@ class ReservationBase:
             return several.apply_all(self._reserved, self._costs)
         return several.renew_all(self._reserved, lease) if name == "renew" else several.release_all(self._reserved)
 
-    async def _settle_or_renew_one(self, name: str, each: Reserved, lease: Duration | None) -> bool:
-        """Applies, releases or renews one reservation, through the fallback if that made it. Returns whether it was held."""
-        if name == "apply" and self._is_several and each.is_semaphore:
+    def _step_of_fallback(self, name: str, each: Reserved, lease: Duration | None) -> Step:
+        """Returns what settles or renews a single reservation of the fallback."""
+        if name == "apply" and each.is_semaphore:
             name = "release"
         arguments: dict[str, list[Any]] = {"apply": [self._costs.get(each.name)], "release": [], "renew": [lease]}
-        args = each.key, each.id, *arguments[name]
-        if self.reply.reachable:
-            call: Call[Any] = getattr(calls, name)(*args)
-            return bool(await self._core.send(call, name, args, {}) == 1)
-        return bool(await await_if_needed(getattr(self._core.unreachable, name)(*args)) == 1)
+        return Step(lambda: getattr(self._core.unreachable, name)(each.key, each.id, *arguments[name]), (each.name,))
 
-    async def _apply(self, cost: Cost | None, quantity: Cost | None) -> bool:
+    def _carry_out(self, steps: list[Step]) -> Any:
+        """Takes steps. Returns the names of the limits whose reservation had ended; with asyncio, what returns them."""
+        raise NotImplementedError
+
+    def _note_lapsed(self, steps: list[Step], answers: list[Any]) -> list[str]:
+        """Returns the names of the limits whose reservation had ended, from the answers of steps."""
+        lapsed: list[str] = []
+        for step, answer in zip(steps, answers, strict=True):
+            lapsed += answer if isinstance(answer, list) else () if answer else step.names
+        self.lapsed = tuple(lapsed)
+        return lapsed
+
+    def _prepare(self, cost: Cost | None, quantity: Cost | None) -> None:
+        """Checks and stores the arguments of apply()."""
         if quantity is not None:
             if cost is not None:
                 raise ValueError("cost and quantity must not be used together")
@@ -220,68 +244,55 @@ class ReservationBase:
         if cost is not None:
             self.set(cost)
         self._settled = True
-        return not await self._note_lapsed("apply")
 
-    async def _release(self) -> bool:
-        self._settled = True
-        return not await self._note_lapsed("release")
-
-    async def _note_lapsed(self, name: str, lease: Duration | None = None) -> tuple[str, ...]:
-        self.lapsed = tuple(await self._settle_or_renew(name, lease))
-        return self.lapsed
-
-    async def _renew(self, lease: Duration | None) -> bool:
+    def _begin_lease(self, lease: Duration | None) -> tuple[float, float]:
+        """Prepares a renewal by the program. Returns when it began, and the pause between renewals from its reply on."""
+        began = monotonic()
         if lease is None:
-            return not await self._note_lapsed("renew")
+            return began, self._renewal_seconds
         before = self._renewal_seconds
-        self._renew_within(milliseconds("lease", lease, 1))
+        lease_ms = milliseconds("lease", lease, 1)
+        self._renew_within(lease_ms)
         after = self._renewal_seconds
+        self._lease_seconds = max(self._lease_seconds or 0, lease_ms / 1000)
         # Until the server has replied, either of the two leases may be in force.
         self._renewal_seconds = min(before, after)
         self._begin_renewing()
-        is_held = not await self._note_lapsed("renew", lease)
-        self._renewal_seconds = after
-        return is_held
+        return began, after
 
-    async def _renew_while_work_runs(self) -> None:
-        """Restarts the leases, and goes on with that unless all have ended."""
+    def _end_lease(self, began: float, renewal_seconds: float, lapsed: list[str]) -> bool:
+        """Records the reply to a renewal by the program. Returns whether all reservations were held."""
+        self._renewal_seconds = renewal_seconds
+        if not lapsed:
+            self._renewed_at = began
+        return not lapsed
+
+    def _begin_renewing(self, seconds: float | None = None) -> None:
+        """Starts to renew the leases after this time, or the usual pause, if the block runs."""
+        if self._is_entered and self._reserved and not self._settled:
+            self._renew_later(self._renewal_seconds if seconds is None else seconds)
+
+    def _renewal(self) -> list[Step]:
+        # After an error there will be another try before the leases end, so a renewal must not last forever.
+        return self._steps("renew", at_most_seconds=min(DEFAULT_SECONDS, self._renewal_seconds))
+
+    def _end_renewal(self, began: float, outcome: list[str] | Exception) -> None:
+        """Goes on with renewing unless all leases have ended. `began` is when this renewal began."""
         if self._settled:
             return
-        # After an error there will be another try before the leases end. So a renewal may not last forever either, and
-        # the pause until the next one begins with this one. In a thread, the other renewals on the server wait for it.
-        began = monotonic()
-        lapsed: Sequence[str] = ()
-        with suppress(Exception):
-            lapsed = await self._settle_or_renew("renew", at_most_seconds=min(DEFAULT_SECONDS, self._renewal_seconds))
-        if len(lapsed) < len(self._reserved):
-            self._begin_renewing(began)
-
-    async def _enter(self) -> None:
-        if not self._block.acquire(blocking=False):
-            raise RuntimeError("a reservation must not be entered while it is entered: call acquire() for each block")
-        self._is_new = False
-        try:
-            if self._call is not None:
-                self._hold(await self._core.send(self._call, "reserve", self._args, self._kwargs))
-                if not self.reply.allowed:
-                    raise Denied(self.reply)
-            self._is_entered = True
-            try:
-                self._begin_renewing()
-            except RuntimeError as error:
-                # No thread can be started.
-                await self._settle_at_the_end(error)
-                raise
-        except BaseException:
-            self._block.release()
-            raise
-
-    def _begin_renewing(self, last: float | None = None) -> None:
-        """Starts to renew the leases of several limits, if the block runs. `last` is when the last renewal began, by the
-        monotonic clock."""
-        if self._is_entered and self._is_several and self._reserved and not self._settled:
-            passed = 0.0 if last is None else monotonic() - last
-            self._renew_later(max(0.0, self._renewal_seconds - passed))
+        now, lapsed = monotonic(), len(self._reserved)
+        if isinstance(outcome, Exception):
+            is_lost = self._lease_seconds is not None and now - self._renewed_at >= self._lease_seconds
+            lapsed = 0
+        else:
+            is_lost, lapsed = bool(outcome), len(outcome)
+            self._renewed_at = self._renewed_at if outcome else began
+        if is_lost and not self.lost.is_set():
+            self.lost.set()
+            logger.warning("a lease of %s was lost while its work runs: %s", ", ".join(self._limits), outcome)
+        if lapsed < len(self._reserved):
+            # The pause begins with this renewal. In a thread, the other renewals on the server wait for it.
+            self._begin_renewing(max(0.0, self._renewal_seconds - (now - began)))
 
     def _renew_later(self, seconds: float) -> None:
         raise NotImplementedError
@@ -289,68 +300,50 @@ class ReservationBase:
     def _stop_renewing(self) -> None:
         raise NotImplementedError
 
-    async def _settle_after_success(self) -> list[str]:
-        limit = next(iter(self._limits.values()))
-        is_sure = self._is_several or self._settle is not None
-        self._settled = True
-        if self._settle == "release" or (not is_sure and limit._traits.is_semaphore):
-            return await self._settle_or_renew("release")
-        # The errors of a fallback are those of its own library.
-        made_by = self._core if self.reply.reachable else getattr(self._core.unreachable, "_core", self._core)
-        library = made_by.library
-        try:
-            return await self._settle_or_renew("apply")
-        except library.reply_error as error:
-            # RL.APPLY without a quantity has the code ERR only if the reservation is a semaphore's.
-            if is_sure or self._costs or not limit._is_policy or library.code(error) != "ERR":
-                raise
-            return await self._settle_or_renew("release")
+    def _begin_block(self) -> None:
+        if not self._block.acquire(blocking=False):
+            raise RuntimeError("a reservation must not be entered while it is entered: call acquire() for each block")
+        self._is_new = False
 
-    async def _exit(self, error: BaseException | None) -> None:
-        try:
-            await self._settle_at_the_end(error)
-        finally:
-            self._block.release()
+    def _check_granted(self, reply: Reply) -> None:
+        self._hold(reply)
+        if not reply.allowed:
+            raise Denied(reply)
 
-    async def _settle_at_the_end(self, error: BaseException | None) -> None:
+    def _end_block(self, error: BaseException | None) -> str:
+        """Ends the renewals. Returns how the end of the block settles, "apply" or "release"; nothing if the block did."""
         self._is_entered = False
         self._stop_renewing()
         if self._settled:
+            return ""
+        self._settled = True
+        limit = next(iter(self._limits.values()))
+        is_semaphore = not self._is_several and limit._traits.is_semaphore
+        return "release" if error is not None or self._settle == "release" or is_semaphore else "apply"
+
+    def _is_of_a_semaphore(self, outcome: list[str] | Exception) -> bool:
+        """Returns whether a single reservation could not be applied because its policy is a semaphore."""
+        limit = next(iter(self._limits.values()))
+        if self._is_several or self._settle is not None or self._costs or not limit._is_policy:
+            return False
+        # The errors of a fallback are those of its own library.
+        made_by = self._core if self.reply.reachable else getattr(self._core.unreachable, "_core", self._core)
+        # RL.APPLY without a quantity has the code ERR only if the reservation is a semaphore's.
+        is_err: bool = isinstance(outcome, Exception) and made_by.library.code(outcome) == "ERR"
+        return is_err
+
+    def _check_settled(self, outcome: list[str] | Exception, error: BaseException | None) -> None:
+        """Raises what the end of a block raises. `error` is the exception of the block, which is more important."""
+        if not outcome:
             return
-        try:
-            if error is None:
-                lapsed = await self._settle_after_success()
-            else:
-                await self._release()
-                return
-        except Exception as failure:
-            # The exception of the block is more important, and the lease ends by itself.
-            if error is not None or self._core.is_forgiven(failure):
-                return
-            raise
-        if lapsed:
-            which = (
-                f"the reservation {self.id!r}" if self.id else f"what was reserved of {', '.join(map(repr, lapsed))}"
+        names = ", ".join(map(repr, outcome if isinstance(outcome, list) else self._limits))
+        if isinstance(outcome, Exception):
+            logger.warning("what was reserved of %s could not be settled: %s", names, outcome)
+            # The lease ends by itself.
+            if error is None and not self._core.is_forgiven(outcome):
+                raise outcome
+        elif error is None:
+            raise Lapsed(
+                f"{f'the reservation {self.id!r}' if self.id else f'what was reserved of {names}'} had lapsed when its "
+                "work was done"
             )
-            raise Lapsed(f"{which} had lapsed when its work was done")
-
-
-class AsyncReservationMethods(ReservationBase):
-    """The methods of the reservation for asyncio. Those of the synchronous one are made from them."""
-
-    async def apply(self, cost: Cost | None = None, *, quantity: Cost | None = None) -> bool:
-        """Settles the reservation now: counts what was reserved, or what was really used, which is `cost`. Returns False if
-        the lease had ended or it was settled before.
-
-        For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
-        reserved counts. A semaphore is released. `quantity` is another name of `cost`.
-        """
-        return await self._core.settle(self._apply(cost, quantity))
-
-    async def release(self) -> bool:
-        """Gives the reservation back now. Returns False if the lease had ended or it was settled before."""
-        return await self._core.settle(self._release())
-
-    async def renew(self, lease: Duration | None = None) -> bool:
-        """Restarts the lease. Returns False if it has ended or the reservation was settled."""
-        return await self._renew(lease)

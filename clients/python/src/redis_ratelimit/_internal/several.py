@@ -38,6 +38,7 @@ def reserve(
     if window is not None or quantity != 1 or option_words(None, **options):
         raise ValueError("a reservation of several limits takes only their clauses, which have the options")
     call: Call[Any] = _all("RL.ALL", key)
+    call.method, call.args = "reserve", (key,)
     if not call.reserving:
         raise ValueError("one limit at least must be made by Clause.acquire and take something")
     return call
@@ -45,11 +46,15 @@ def reserve(
 
 def all(clauses: Clauses, **options: Unpack[AllOptions]) -> Call[AllReply]:
     check_names("all", options, AllOptions)
-    return _force_all(clauses) if flag("force", options.get("force", False)) else _all("RL.ALL", clauses)
+    call = _force_all(clauses) if flag("force", options.get("force", False)) else _all("RL.ALL", clauses)
+    call.method, call.args, call.options = "all", (clauses,), options
+    return call
 
 
 def all_ro(clauses: Clauses) -> Call[AllReply]:
-    return _all("RL.ALL_RO", clauses)
+    call = _all("RL.ALL_RO", clauses)
+    call.method, call.args = "all_ro", (clauses,)
+    return call
 
 
 def _all(command: str, clauses: Clauses) -> Call[AllReply]:
