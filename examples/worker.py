@@ -15,7 +15,6 @@ import redis.asyncio
 from redis_ratelimit import semaphore
 from redis_ratelimit.asyncio import Limiter
 
-LEASE = 2  # seconds
 client = redis.asyncio.Redis.from_url(os.environ.get("REDIS_URL", "redis://127.0.0.1:6379"))
 limiter = Limiter(client, unreachable="raise", deadline=1)
 
@@ -28,16 +27,17 @@ async def run(name):
 
 async def work(name):
     # Waits in line for up to a minute, and raises Denied if no place was free by then.
-    async with limiter.acquire("jobs", semaphore(2), lease=f"{LEASE}s", block="1min") as place:
-        job = asyncio.create_task(run(name))
+    async with limiter.acquire("jobs", semaphore(2), lease="2s", block="1min") as place:
+        # The lease is renewed until the job is done.
+        job, lost = asyncio.create_task(run(name)), asyncio.create_task(place.lost.wait())
         try:
-            # Renews the lease three times in its length, until the job is done.
-            while not (await asyncio.wait([job], timeout=LEASE / 3))[0]:
-                if not await place.renew():
-                    raise RuntimeError(f"{name} lost its place")
+            await asyncio.wait([job, lost], return_when=asyncio.FIRST_COMPLETED)
+            if not job.done():
+                raise RuntimeError(f"{name} lost its place")
             await job
         finally:
             job.cancel()
+            lost.cancel()
 
 
 async def main(names):
