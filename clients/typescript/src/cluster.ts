@@ -40,8 +40,8 @@ export interface Directory {
   masters(): string[];
   /** Returns connections to a node; undefined if the client does not know it. */
   connect(address: string): Promise<Connections | undefined>;
-  /** Looks for the node that has a key. */
-  refresh(key: Key): Promise<unknown>;
+  /** Looks for the node that has a key. `isGone` is whether the node that had it cannot be asked. */
+  refresh(key: Key, isGone: boolean): Promise<unknown>;
   close(): void;
 }
 
@@ -80,7 +80,8 @@ export class Cluster implements Transport {
         else {
           // The slot may also have moved because its node is gone.
           const isGone = code === undefined && isUnreachable(error);
-          const refreshed = code === "MOVED" || isGone ? this.#directory.refresh(key).catch(() => {}) : undefined;
+          const refreshed =
+            code === "MOVED" || isGone ? this.#directory.refresh(key, isGone).catch(() => {}) : undefined;
           if (code !== "MOVED") throw error;
           await refreshed;
           address = this.nodeOf(key);
@@ -96,7 +97,7 @@ export class Cluster implements Transport {
     let at = address;
     let node = await this.#directory.connect(at);
     if (node === undefined) {
-      await this.#directory.refresh(key).catch(() => {});
+      await this.#directory.refresh(key, true).catch(() => {});
       at ||= this.nodeOf(key);
       node = await this.#directory.connect(at);
     }

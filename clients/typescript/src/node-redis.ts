@@ -2,7 +2,7 @@
 
 import { type Directory } from "./cluster.js";
 import { closeWith, Connections, type Copy } from "./connections.js";
-import type { Command, Key } from "./command.js";
+import type { Command } from "./command.js";
 import { PROBE_MS } from "./breaker.js";
 import { Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
@@ -168,9 +168,11 @@ export function directoryOfNodeRedis(
       closeWith(nodeClient, () => connections.close());
       return connections;
     },
-    // Any command that has a key. It is not kept for a node that does not answer.
-    refresh: (key: Key) =>
-      client.sendCommand(key, false, ["RL.HELD", key], { abortSignal: AbortSignal.timeout(PROBE_MS) }),
+    // Any command that has a key. Sent to another node, it is redirected, and the client asks for all nodes again.
+    refresh: (key, isGone) => {
+      const abortSignal = AbortSignal.timeout(PROBE_MS);
+      return client.sendCommand(isGone ? undefined : key, false, ["RL.HELD", key], { abortSignal });
+    },
     close: () => {},
   };
 }

@@ -229,6 +229,33 @@ suite("in a cluster", () => {
       });
     });
 
+    test(`${library}: a replica that takes over is found, and a call is counted once`, async () => {
+      const { nodes, ofSlot } = await Server.cluster();
+      const master = ofSlot(slotOf("k"));
+      const replica = await Server.start("--cluster-enabled", "yes");
+      await use(
+        await open((nodes.find((node) => node !== master) as Server).port),
+        [...nodes, replica],
+        async (limiter) => {
+          const first = await decided(() => limiter.window("k", WINDOW), 10_000);
+          await replica.admin.call("CLUSTER", "MEET", "127.0.0.1", master.port);
+          const id = String(await master.admin.call("CLUSTER", "MYID"));
+          await until(() =>
+            replica.admin.call("CLUSTER", "REPLICATE", id).then(
+              () => true,
+              () => false,
+            ),
+          );
+          await until(async () => (await replica.admin.info("replication")).includes("master_link_status:up"));
+          await master.kill();
+          assert.equal((await timed(() => limiter.window("k", WINDOW))).reply.reachable, false);
+          await replica.admin.call("CLUSTER", "FAILOVER", "TAKEOVER");
+          const next = await decided(() => limiter.window("k", WINDOW), 20_000);
+          assert.equal(next.remaining, first.remaining - 1);
+        },
+      );
+    });
+
     test(`${library}: a call that is given up leaves the line, and a late grant is given back`, async () => {
       const { nodes, ofSlot } = await Server.cluster();
       const body = (limiter: Limiter) => giveUp(limiter, ofSlot(slotOf("{k}")));
