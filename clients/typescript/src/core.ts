@@ -23,6 +23,7 @@ import type { Duration } from "./limits.js";
 import { keepReservation, type AllReply } from "./replies.js";
 import {
   afterReplies,
+  givenUp,
   limiterClosed,
   MAX_TIMEOUT_MS,
   OWN_TRANSPORT,
@@ -263,15 +264,19 @@ export class Core {
     });
   }
 
+  async #probeAndSend(breaker: Breaker, call: Command, attempt: Attempt): Promise<unknown> {
+    await breaker.probe(() => this.#ping(call.key));
+    if (attempt.over) throw givenUp();
+    return this.#send(call, attempt);
+  }
+
   /** Returns the server's reply within the deadline. */
   #sendWithinDeadline<T>(call: Call<T>, attempt: Attempt): Promise<unknown> {
     const breaker = this.#breakerFor(call.key);
     const refusal = breaker.refusal();
     if (refusal !== undefined) return Promise.reject(refusal);
     const began = performance.now();
-    const reply = breaker.isOpen
-      ? breaker.probe(() => this.#ping(call.key)).then(() => this.#send(call, attempt))
-      : this.#send(call, attempt);
+    const reply = breaker.isOpen ? this.#probeAndSend(breaker, call, attempt) : this.#send(call, attempt);
     // BLOCK 0 waits without a limit.
     const withinMs =
       this.#deadline === undefined || call.blockMs === 0 ? Infinity : this.#deadline + (call.blockMs ?? 0);

@@ -155,6 +155,16 @@ suite("calls", () => {
     }
   });
 
+  test("a call that is given up while it probes is not sent", async () => {
+    let answer = (_: unknown) => {};
+    const recorder = new Recorder(...Array.from({ length: FAILURES }, refused), new Promise((pong) => (answer = pong)));
+    const limiter = new Limiter(recorder, { deadline: 20 });
+    for (let call = 1; call <= FAILURES + 1; call += 1) await assert.rejects(limiter.throttle("k", "@free"));
+    answer("PONG");
+    await sleep(1);
+    assert.deepEqual(recorder.sent.slice(FAILURES), ["PING"]);
+  });
+
   /** Returns a function that makes a call and then advances the clock, as if the program were busy for that long. */
   function busyCalls(context: TestContext, limiter: Limiter): (busyMs: number) => Promise<Reply> {
     let now = 0;
@@ -724,7 +734,9 @@ suite("the limiter's own connections", () => {
   });
 
   test("while a pool or a cluster client of node-redis connects, Redis is out of reach", async () => {
-    const socket = { host: "127.0.0.1", port: await freePort() };
+    // A pool that is destroyed while it connects goes on connecting.
+    const reconnectStrategy = (retries: number) => (retries < 50 ? 20 : false);
+    const socket = { host: "127.0.0.1", port: await freePort(), reconnectStrategy } as const;
     const pool = createClientPool({ socket }, { maximum: 1, acquireTimeout: 100 });
     for (const client of [pool, createCluster({ rootNodes: [{ socket }] })]) {
       client.on("error", () => {});

@@ -365,7 +365,7 @@ for (const [library, open] of SINGLE) {
 
     const slow = async ({ proxy, limiter }: Setup) => {
       await measured(limiter);
-      proxy.delayMs = 100;
+      proxy.delayMs = 60;
       const calls: MeasuredCall[] = [];
       for (const many of [200, 600, 2000]) calls.push(...(await atOnce(limiter, many)));
       calls.push(...(await aSecond(limiter, 600, 2)));
