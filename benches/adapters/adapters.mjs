@@ -26,9 +26,9 @@ import { createClient } from "redis";
 
 const client = (name) => import(pathToFileURL(join(process.env.CLIENT, `${name}.js`)).href);
 const { Limiter } = await client("index");
-const { RatelimitStore } = await client("express-rate-limit");
-const { RatelimitThrottlerStorage } = await client("nestjs");
-const { RateLimiterRatelimit } = await client("rate-limiter-flexible");
+const { RatelimitStore } = await client("adapters/express-rate-limit");
+const { RatelimitThrottlerStorage } = await client("http/nestjs");
+const { RateLimiterRatelimit } = await client("adapters/rate-limiter-flexible");
 
 const isQuick = process.argv.includes("--quick");
 const page = process.argv.includes("--write") ? process.argv[process.argv.indexOf("--write") + 1] : undefined;

@@ -4,8 +4,8 @@
  * @module redis-ratelimit-client
  */
 
-export { clientAddress } from "./address.js";
-export type { AddressOptions, RequestWithAddress } from "./address.js";
+export { clientAddress } from "./http/address.js";
+export type { AddressOptions, RequestWithAddress } from "./http/address.js";
 export { clause } from "./clauses.js";
 export type { Clause, Clauses, Group } from "./clauses.js";
 export type { Key } from "./command.js";
@@ -36,10 +36,10 @@ export {
   UnknownPolicy,
   Unreachable,
 } from "./errors.js";
-export { rateLimit } from "./express.js";
-export type { MiddlewareOptions, ResponseLike } from "./express.js";
-export { headers, mergedHeaders, problem } from "./headers.js";
-export type { HeaderOptions, PartitionKey, Problem, ReplyWithOptions } from "./headers.js";
+export { rateLimit } from "./http/express.js";
+export type { MiddlewareOptions, ResponseLike } from "./http/express.js";
+export { headers, mergedHeaders, problem } from "./http/headers.js";
+export type { HeaderOptions, PartitionKey, Problem, ReplyWithOptions } from "./http/headers.js";
 export type { LimiterOptions } from "./core.js";
 export { Limiter } from "./limiter.js";
 export type { AcquireOptions, Fallback, Limits, Work } from "./limiter.js";

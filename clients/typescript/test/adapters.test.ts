@@ -22,10 +22,10 @@ import {
   RateLimiterUnion,
 } from "rate-limiter-flexible";
 
-import { RatelimitStore } from "../src/express-rate-limit.js";
+import { RatelimitStore } from "../src/adapters/express-rate-limit.js";
 import { Limiter, Unreachable, type Limits } from "../src/index.js";
-import { RatelimitThrottlerStorage } from "../src/nestjs.js";
-import { RateLimiterRatelimit, type ClientOrLimits } from "../src/rate-limiter-flexible.js";
+import { RatelimitThrottlerStorage } from "../src/http/nestjs.js";
+import { RateLimiterRatelimit, type ClientOrLimits } from "../src/adapters/rate-limiter-flexible.js";
 import { freePort, Server, SINGLE } from "./servers.js";
 
 let server: Server;

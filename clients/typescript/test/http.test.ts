@@ -16,8 +16,8 @@ import express from "express";
 import { fastify, type FastifyInstance } from "fastify";
 import { parseList, type Item } from "structured-headers";
 
-import { rateLimit as ofExpress } from "../src/express.js";
-import { rateLimit as ofFastify, rateLimitHook } from "../src/fastify.js";
+import { rateLimit as ofExpress } from "../src/http/express.js";
+import { rateLimit as ofFastify, rateLimitHook } from "../src/http/fastify.js";
 import {
   Busy,
   clientAddress,
@@ -28,7 +28,7 @@ import {
   type Problem,
   type Reply,
 } from "../src/index.js";
-import { RateLimit, RateLimitGuard } from "../src/nestjs.js";
+import { RateLimit, RateLimitGuard } from "../src/http/nestjs.js";
 import { ADDRESSES, HEADERS, HTTP, replyOf, replyWithOptions } from "./fixtures.js";
 
 const allowed = replyOf({ limited: 0, limit: 5, remaining: 4, retryAfterMs: null, resetAfterMs: 2000 });

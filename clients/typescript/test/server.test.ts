@@ -27,7 +27,7 @@ import {
   semaphore,
   type LimiterOptions,
 } from "../src/index.js";
-import { RatelimitThrottlerStorage } from "../src/throttler-storage.js";
+import { RatelimitThrottlerStorage } from "../src/adapters/throttler-storage.js";
 import { CASES, run } from "./fixtures.js";
 import { CLUSTERS, connected, Proxy, SINGLE as UNCONNECTED, until, untilWaiting, type Opened } from "./servers.js";
 

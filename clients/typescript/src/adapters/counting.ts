@@ -4,11 +4,11 @@
  * starts with its first hit (FIXED FROM first), like a counter of INCR with EXPIRE.
  */
 
-import type { Client } from "./clients.js";
-import { Unreachable } from "./errors.js";
-import { Limiter, type Limits } from "./limiter.js";
-import type { Window } from "./limits.js";
-import type { Reply } from "./replies.js";
+import type { Client } from "../clients.js";
+import { Unreachable } from "../errors.js";
+import { Limiter, type Limits } from "../limiter.js";
+import type { Window } from "../limits.js";
+import type { Reply } from "../replies.js";
 
 /** A client of node-redis or ioredis, or a limiter, or an object with a limiter's methods. */
 export type ClientOrLimits = Client | Limits;

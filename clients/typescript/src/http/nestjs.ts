@@ -7,16 +7,16 @@
 import * as nest from "@nestjs/common";
 import type { CanActivate, ExecutionContext } from "@nestjs/common";
 
-import { ofApplication } from "./application.js";
-import { checkMiddleware, PROBLEM_TYPE, askLimit, type CheckResult } from "./http.js";
+import { ofApplication } from "../application.js";
+import { checkMiddleware, PROBLEM_TYPE, askLimit, type CheckResult } from "./middleware.js";
 import type { HeaderOptions, Problem } from "./headers.js";
 
 const { HttpException, UseGuards } = ofApplication("@nestjs/common", nest);
 
-export type { CheckResult } from "./http.js";
-export type { ClientOrLimits } from "./counting.js";
-export { RatelimitThrottlerStorage } from "./throttler-storage.js";
-export type { ThrottlerRecord, ThrottlerStorageOptions } from "./throttler-storage.js";
+export type { CheckResult } from "./middleware.js";
+export type { ClientOrLimits } from "../adapters/counting.js";
+export { RatelimitThrottlerStorage } from "../adapters/throttler-storage.js";
+export type { ThrottlerRecord, ThrottlerStorageOptions } from "../adapters/throttler-storage.js";
 
 /** Asks the limiter. Returns its reply, or null or undefined for a request without a limit. */
 export type GuardCheck<Request> = (request: Request, context: ExecutionContext) => Promise<CheckResult> | CheckResult;

@@ -1,9 +1,9 @@
 /** A storage for the package @nestjs/throttler. */
 
-import { checkOptions, quote } from "./check.js";
+import { checkOptions, quote } from "../check.js";
 import { limiterOf, type ClientOrLimits } from "./counting.js";
-import type { Limits } from "./limiter.js";
-import type { Reply } from "./replies.js";
+import type { Limits } from "../limiter.js";
+import type { Reply } from "../replies.js";
 
 /** Options of the storage. */
 export interface ThrottlerStorageOptions {

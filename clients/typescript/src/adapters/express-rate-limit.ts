@@ -4,11 +4,11 @@
  * @module express-rate-limit
  */
 
-import { checkOptions, quote } from "./check.js";
+import { checkOptions, quote } from "../check.js";
 import { clear, counting, countOf, limiterOf, type ClientOrLimits } from "./counting.js";
-import type { Limits } from "./limiter.js";
-import type { Window } from "./limits.js";
-import type { Reply } from "./replies.js";
+import type { Limits } from "../limiter.js";
+import type { Window } from "../limits.js";
+import type { Reply } from "../replies.js";
 
 export type { ClientOrLimits } from "./counting.js";
 

@@ -1,6 +1,6 @@
 /** The part of the middleware that all frameworks share. It asks limits, and collects the replies for one request. */
 
-import { checkOptions } from "./check.js";
+import { checkOptions } from "../check.js";
 import {
   HEADER_OPTIONS,
   mergedHeaders,
@@ -11,7 +11,7 @@ import {
   type Problem,
   type ReplyWithOptions,
 } from "./headers.js";
-import { unreached, type AllReply, type Reply } from "./replies.js";
+import { unreached, type AllReply, type Reply } from "../replies.js";
 
 /** A reply of the limiter, or null or undefined for a request without a limit. */
 export type CheckResult = Reply | AllReply | null | undefined;

@@ -1,8 +1,8 @@
 /** HTTP headers and problem details of replies, as in draft-ietf-httpapi-ratelimit-headers. */
 
-import { checkFlag, checkOptions, notOneOf, periodMs, quote } from "./check.js";
-import type { Limit } from "./limits.js";
-import type { AllReply, Reply } from "./replies.js";
+import { checkFlag, checkOptions, notOneOf, periodMs, quote } from "../check.js";
+import type { Limit } from "../limits.js";
+import type { AllReply, Reply } from "../replies.js";
 
 /** Options of headers. */
 export interface HeaderOptions {

@@ -7,11 +7,11 @@
 import * as flexible from "rate-limiter-flexible";
 import type { IRateLimiterStoreOptions, RateLimiterRes, RateLimiterStoreAbstract } from "rate-limiter-flexible";
 
-import { ofApplication } from "./application.js";
+import { ofApplication } from "../application.js";
 import { BEYOND, clear, counting, countOf, limiterOf, type ClientOrLimits } from "./counting.js";
-import { codeOf } from "./errors.js";
-import type { Limits } from "./limiter.js";
-import type { Reply } from "./replies.js";
+import { codeOf } from "../errors.js";
+import type { Limits } from "../limiter.js";
+import type { Reply } from "../replies.js";
 
 export type { ClientOrLimits } from "./counting.js";
 

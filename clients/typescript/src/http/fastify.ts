@@ -6,11 +6,11 @@
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 
-import { checkMiddleware, PROBLEM_TYPE, askLimit, bodyOf, type CheckResult } from "./http.js";
+import { checkMiddleware, PROBLEM_TYPE, askLimit, bodyOf, type CheckResult } from "./middleware.js";
 import type { HeaderOptions } from "./headers.js";
-import type { Reply } from "./replies.js";
+import type { Reply } from "../replies.js";
 
-export type { CheckResult } from "./http.js";
+export type { CheckResult } from "./middleware.js";
 
 /** Options of rateLimitHook. */
 export interface FastifyHookOptions extends HeaderOptions {

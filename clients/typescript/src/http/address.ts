@@ -2,7 +2,7 @@
 
 import { isIP } from "node:net";
 
-import { checkOptions, integer, quote } from "./check.js";
+import { checkOptions, integer, quote } from "../check.js";
 
 /** A request of Node, Express, Fastify or Nest, or one of the Fetch API. */
 export interface RequestWithAddress {

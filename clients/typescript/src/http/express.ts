@@ -4,11 +4,11 @@
  * @module express
  */
 
-import { checkMiddleware, bodyOf, PROBLEM_TYPE, askLimit, type CheckResult } from "./http.js";
+import { checkMiddleware, bodyOf, PROBLEM_TYPE, askLimit, type CheckResult } from "./middleware.js";
 import type { HeaderOptions } from "./headers.js";
-import type { Reply } from "./replies.js";
+import type { Reply } from "../replies.js";
 
-export type { CheckResult } from "./http.js";
+export type { CheckResult } from "./middleware.js";
 
 /** The members of a response that the middleware uses. */
 export interface ResponseLike {
