@@ -219,7 +219,7 @@ fn node(tests: &str) -> Option<Command> {
 
 #[test]
 fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
-    let tests = "breaker calls http numbers several server readme memory";
+    let tests = "breaker calls headers http numbers package several server readme memory";
     node(tests).iter_mut().for_each(on_servers);
 }
 

@@ -1,6 +1,6 @@
 /** The engine of the server's module, as WebAssembly. */
 
-import { engineBytes } from "./engine-file.js";
+import base64 from "./engine-base64.js";
 import type { Word } from "./limits.js";
 import { randomNumbers } from "./random.js";
 
@@ -33,17 +33,16 @@ export class ReplyError extends Error {
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
-let compiled: WebAssembly.Module | Promise<WebAssembly.Module> | undefined;
+let compiled: WebAssembly.Module | undefined;
 
-/** Returns the engine, which is compiled once; a promise where its file cannot be read synchronously. */
-export function engineModule(): WebAssembly.Module | Promise<WebAssembly.Module> {
-  if (compiled !== undefined) return compiled;
-  const bytes = engineBytes();
-  if (!(bytes instanceof Promise)) return (compiled = new WebAssembly.Module(bytes as BufferSource));
-  const compiling = bytes.then(async (source) => (compiled = await WebAssembly.compile(source as BufferSource)));
-  // After a failure, the next caller tries again.
-  compiling.catch(() => (compiled = undefined));
-  return (compiled = compiling);
+/** Returns the engine, which is compiled once. */
+export function engineModule(): WebAssembly.Module {
+  if (base64 === "") throw new Error("this package was built without its engine, which needs Rust: see its README.md");
+  return (compiled ??= new WebAssembly.Module(
+    typeof Buffer === "function"
+      ? Buffer.from(base64, "base64")
+      : Uint8Array.from(atob(base64), (c) => c.charCodeAt(0)),
+  ));
 }
 
 function seed(): bigint {

@@ -135,13 +135,8 @@ function replyWord(reply: Reply | number | Error): string {
 /** All leases are in one instance of the engine. */
 let shared: Instance<LeaseExports> | undefined;
 
-/** Returns the instance; a promise where the file of the engine cannot be read synchronously. */
-export function leaseInstance(): Instance<LeaseExports> | Promise<Instance<LeaseExports>> {
-  if (shared !== undefined) return shared;
-  const module = engineModule();
-  if (module instanceof WebAssembly.Module) return (shared = new Instance(module));
-  return module.then((compiled) => (shared ??= new Instance(compiled)));
-}
+/** Returns the instance. */
+export const leaseInstance = (): Instance<LeaseExports> => (shared ??= new Instance(engineModule()));
 
 /**
  * The leases of one key.

@@ -66,9 +66,7 @@ export class Local {
   readonly #owner: Owner;
   readonly #timer: Timer;
   readonly #terms: Terms;
-  /** Undefined until the engine is loaded. */
-  #leases: Leases | undefined;
-  #loading: Promise<Leases> | undefined;
+  readonly #leases: Leases;
   /** First come, first served. */
   #waiters: Waiter[] = [];
   /** True while rounds are sent. */
@@ -89,24 +87,7 @@ export class Local {
     this.#owner = owner;
     this.#timer = timer;
     this.#terms = checkTerms(key, window, options);
-    const instance = leaseInstance();
-    if (!(instance instanceof Promise)) this.#start(instance);
-  }
-
-  #start(instance: Awaited<ReturnType<typeof leaseInstance>>): Leases {
-    return (this.#leases ??= new Leases(instance, this.#terms, this.#timer, () => this.#wake()));
-  }
-
-  /** Loads the engine, where its file cannot be read at once. */
-  #load(): Promise<Leases> {
-    this.#loading ??= Promise.resolve(leaseInstance()).then(
-      (instance) => this.#start(instance),
-      (error: unknown) => {
-        this.#loading = undefined;
-        throw error;
-      },
-    );
-    return this.#loading;
+    this.#leases = new Leases(leaseInstance(), this.#terms, timer, () => this.#wake());
   }
 
   /**
@@ -116,15 +97,9 @@ export class Local {
    */
   tryTake(quantity = 1): Reply | undefined {
     this.#check(quantity);
-    const leases = this.#leases;
-    if (leases === undefined) {
-      // take() rejects with the error.
-      this.#load().catch(() => {});
-      return undefined;
-    }
-    const reply = leases.take(quantity);
+    const reply = this.#leases.take(quantity);
     // It counts as demand when it is decided: until then the caller may try any number of times.
-    if (reply === undefined) leases.want(quantity, true);
+    if (reply === undefined) this.#leases.want(quantity, true);
     return reply;
   }
 
@@ -136,15 +111,9 @@ export class Local {
     const signal = checkCallOptions("take", options);
     this.#check(quantity);
     throwIfAborted(signal);
-    let leases = this.#leases;
-    if (leases === undefined) {
-      leases = await this.#load();
-      this.#check(quantity);
-      throwIfAborted(signal);
-    }
-    const reply = leases.take(quantity);
+    const reply = this.#leases.take(quantity);
     if (reply !== undefined) return reply;
-    const awaited = leases.want(quantity);
+    const awaited = this.#leases.want(quantity);
     return new Promise((resolve, reject) => {
       const waiter: Waiter = { quantity, awaited, resolve, reject };
       this.#waiters.push(waiter);
@@ -181,10 +150,10 @@ export class Local {
     const leases = this.#leases;
     const roundEnd = () => new Promise<void>((resolve) => this.#onRoundEnd.push(resolve));
     while (this.#waiters.length > 0) await roundEnd();
-    leases?.close();
-    while (leases?.isSettled === false && !this.#isStopped) await roundEnd();
+    leases.close();
+    while (!leases.isSettled && !this.#isStopped) await roundEnd();
     if (this.#isStopped) return;
-    const error = leases?.unsettled();
+    const error = leases.unsettled();
     this.#stop();
     this.#owner.recordClose(this);
     if (error === undefined) return;
@@ -202,7 +171,7 @@ export class Local {
     this.#isStopped = true;
     this.#cancelTimer?.();
     this.#endRound();
-    if (!this.#isBusy) this.#leases?.free();
+    if (!this.#isBusy) this.#leases.free();
   }
 
   #check(quantity: number): void {
@@ -222,7 +191,7 @@ export class Local {
 
   /** Sends rounds until there is nothing more to send, and sets the timer for the next one. */
   async #sendRounds(): Promise<void> {
-    const leases = this.#leases as Leases;
+    const leases = this.#leases;
     this.#cancelTimer?.();
     let commands: Word[][] | undefined;
     do {

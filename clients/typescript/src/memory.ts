@@ -65,10 +65,7 @@ interface Waiter {
 class MemoryTransport implements Transport {
   readonly name = "the memory of this process";
   readonly clock: () => number;
-  readonly #settings: [string, string][];
-  readonly #share: number;
-  #engine: Engine | undefined;
-  #loading: Promise<Engine> | undefined;
+  readonly #engine: Engine;
   /** The calls that wait, by their tickets. */
   readonly #waiting = new Map<number, Waiter>();
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -82,31 +79,11 @@ class MemoryTransport implements Transport {
   constructor(options: MemoryLimiterOptions) {
     this.clock = options.clock ?? Date.now;
     this.#isReal = options.clock === undefined;
-    this.#share = options.share ?? 1;
-    this.#settings = settingsOf(options);
-    const module = engineModule();
-    if (module instanceof WebAssembly.Module) this.#start(module);
-  }
-
-  #start(module: WebAssembly.Module): Engine {
-    const engine = new Engine(module, this.#share);
-    for (const [name, value] of this.#settings) {
-      const reply = engine.call(["CONFIG", "SET", name, value], this.#now());
+    this.#engine = new Engine(engineModule(), options.share ?? 1);
+    for (const [name, value] of settingsOf(options)) {
+      const reply = this.#engine.call(["CONFIG", "SET", name, value], this.#now());
       if (reply instanceof ReplyError) throw new RangeError(reply.message.replace(/^ERR /, ""));
     }
-    return (this.#engine = engine);
-  }
-
-  /** Compiles the engine, where its file cannot be read at once. */
-  #load(): Promise<Engine> {
-    this.#loading ??= Promise.resolve(engineModule()).then(
-      (module) => this.#engine ?? this.#start(module),
-      (error: unknown) => {
-        this.#loading = undefined;
-        throw error;
-      },
-    );
-    return this.#loading;
   }
 
   #now(): number {
@@ -117,15 +94,14 @@ class MemoryTransport implements Transport {
     return (this.#lastUs = Math.round(now * 1000));
   }
 
-  /** True if the engine is loaded and the limiter open, so that calls that do not wait can be answered synchronously. */
-  get isReady(): boolean {
-    return this.#engine !== undefined && !this.#isClosed;
+  get isClosed(): boolean {
+    return this.#isClosed;
   }
 
-  /** Returns the reply; undefined if the call may wait, or the engine is not loaded. */
+  /** Returns the reply; undefined if the call may wait. */
   atOnce({ words, blockMs, transaction }: Pick<Command, "words" | "blockMs" | "transaction">): unknown {
-    if (this.#engine === undefined || blockMs !== undefined) return undefined;
-    if (transaction !== undefined) return this.#callEach(this.#engine, transaction);
+    if (blockMs !== undefined) return undefined;
+    if (transaction !== undefined) return this.#callEach(transaction);
     const reply = this.#engine.call(words, this.#now());
     if (this.#waiting.size > 0) this.#resolveEnded();
     if (reply instanceof ReplyError) throw reply;
@@ -133,17 +109,16 @@ class MemoryTransport implements Transport {
   }
 
   /** Executes commands that do not wait. Returns their replies, with error replies. */
-  #callEach(engine: Engine, commands: Word[][]): unknown[] {
+  #callEach(commands: Word[][]): unknown[] {
     const now = this.#now();
-    const replies = commands.map((words) => engine.call(words, now));
+    const replies = commands.map((words) => this.#engine.call(words, now));
     if (this.#waiting.size > 0) this.#resolveEnded();
     return replies;
   }
 
   async send({ words, transaction }: Command, attempt: Attempt): Promise<unknown> {
-    const engine = this.#engine ?? (await this.#load());
-    if (attempt.over) throw givenUp();
-    if (transaction !== undefined) return this.#callEach(engine, transaction);
+    const engine = this.#engine;
+    if (transaction !== undefined) return this.#callEach(transaction);
     const reply = engine.call(words, this.#now());
     if (reply instanceof Ticket) {
       return new Promise((resolve, reject) => {
@@ -166,7 +141,6 @@ class MemoryTransport implements Transport {
   /** Resolves the calls whose wait is over, and sets the timer for the next one. */
   #resolveEnded(): void {
     const engine = this.#engine;
-    if (engine === undefined) return;
     for (const [ticket, reply] of engine.takeEnded(this.#now())) {
       const waiter = this.#waiting.get(ticket);
       this.#waiting.delete(ticket);
@@ -199,14 +173,14 @@ class MemoryTransport implements Transport {
     const waiting = [...this.#waiting];
     this.#waiting.clear();
     for (const [ticket, { reject }] of waiting) {
-      this.#engine?.withdraw(ticket, this.#lastUs);
+      this.#engine.withdraw(ticket, this.#lastUs);
       reject(error);
     }
   }
 
   /** Returns whether a reservation is held here. */
   holds(key: Key, id: string): boolean {
-    const reply = this.#engine?.call(["RL.HELD", key], this.#now());
+    const reply = this.#engine.call(["RL.HELD", key], this.#now());
     return Array.isArray(reply) && reply.some((held) => (held as unknown[])[0] === id);
   }
 
@@ -265,9 +239,6 @@ function plainWindow(key: Key, window: Window | Policy): Word[] | undefined {
  * A limiter without a server, with the methods and replies of {@link Limiter}. In a test, the `clock` can be set. As the
  * `unreachable` of a Limiter it decides while Redis cannot be reached: each process then has the limit, or a `share` of it,
  * to itself.
- *
- * If the engine's file cannot be read synchronously, which is in browsers and in ES modules on Node before 20.16, the first
- * call waits for it.
  */
 export class MemoryLimiter extends Limiter {
   readonly #memory: MemoryTransport;
@@ -282,12 +253,12 @@ export class MemoryLimiter extends Limiter {
   }
 
   override throttle(key: Key, rate: Rate | Policy, options?: ThrottleOptions): Promise<Reply> {
-    const words = options === undefined && this.#memory.isReady ? plainRate(key, rate) : undefined;
+    const words = options === undefined && !this.#memory.isClosed ? plainRate(key, rate) : undefined;
     return words === undefined ? super.throttle(key, rate, options) : this.#decide(words);
   }
 
   override window(key: Key, window: Window | Policy, options?: WindowOptions): Promise<Reply> {
-    const words = options === undefined && this.#memory.isReady ? plainWindow(key, window) : undefined;
+    const words = options === undefined && !this.#memory.isClosed ? plainWindow(key, window) : undefined;
     return words === undefined ? super.window(key, window, options) : this.#decide(words);
   }
 

@@ -1,4 +1,4 @@
-/** HTTP headers and problems: the tables of clients/spec, and the middleware of each framework. No Redis is needed. */
+/** The middleware of each framework. No Redis is needed. */
 
 import "reflect-metadata";
 
@@ -14,144 +14,16 @@ import { ExpressAdapter } from "@nestjs/platform-express";
 import { FastifyAdapter } from "@nestjs/platform-fastify";
 import express from "express";
 import { fastify, type FastifyInstance } from "fastify";
-import { parseList, type Item } from "structured-headers";
 
 import { rateLimit as ofExpress } from "../src/http/express.js";
 import { rateLimit as ofFastify, rateLimitHook } from "../src/http/fastify.js";
-import {
-  Busy,
-  clientAddress,
-  headers,
-  mergedHeaders,
-  problem,
-  Window,
-  type Problem,
-  type Reply,
-} from "../src/index.js";
+import { Busy, Window, type Problem, type Reply } from "../src/index.js";
 import { RateLimit, RateLimitGuard } from "../src/http/nestjs.js";
-import { ADDRESSES, HEADERS, HTTP, replyOf, replyWithOptions } from "./fixtures.js";
+import { replyOf } from "./fixtures.js";
 
 const allowed = replyOf({ limited: 0, limit: 5, remaining: 4, retryAfterMs: null, resetAfterMs: 2000 });
 const denied = replyOf({ limited: 1, limit: 5, remaining: 0, retryAfterMs: 1500, resetAfterMs: 9000 });
 const unreached = replyOf({ ...denied, retryAfterMs: null, reachable: false });
-
-const isWhole = (value: unknown): value is number => Number.isInteger(value) && Number(value) >= 0;
-
-/** Returns the items as another parser reads them, after checking their fields. */
-function itemsOf(found: Record<string, string>): [Item, Item][] {
-  const policies = parseList(found["RateLimit-Policy"] ?? "") as Item[];
-  const limits = parseList(found["RateLimit"] ?? "") as Item[];
-  assert.deepEqual(
-    limits.map(([name]) => name),
-    policies.map(([name]) => name),
-  );
-  assert.equal(new Set(policies.map(([name]) => name)).size, policies.length, "names are unique");
-  return policies.map((policy, at) => {
-    const limit = limits[at] as Item;
-    assert.equal(typeof policy[0], "string");
-    assert.ok(isWhole(policy[1].get("q")) && isWhole(limit[1].get("r")), found["RateLimit"]);
-    for (const name of ["w", "t"]) {
-      const value = (name === "w" ? policy : limit)[1].get(name);
-      assert.ok(value === undefined || (isWhole(value) && value > 0), found["RateLimit-Policy"]);
-    }
-    assert.deepEqual(policy[1].get("pk"), limit[1].get("pk"));
-    assert.ok(["string", "undefined"].includes(typeof policy[1].get("qu")));
-    return [policy, limit];
-  });
-}
-
-suite("headers", () => {
-  test("each reply gives the headers of its case, and a parser of structured fields reads them", () => {
-    for (const given of HEADERS) {
-      const { reply, ...options } = replyWithOptions(given);
-      const found = headers(reply, options);
-      assert.deepEqual(found, given.headers);
-      if (reply.reachable) assert.ok(itemsOf(found).length > 0);
-    }
-  });
-
-  test("the limits of one request end in one set of headers and one problem", () => {
-    for (const given of HTTP) {
-      const replies = given.asked.map(replyWithOptions);
-      const found = mergedHeaders(replies);
-      assert.deepEqual(found, given.headers);
-      itemsOf(found);
-      if (given.status === 200) continue;
-      const unreachable = replies.some(({ reply }) => !reply.allowed && !reply.reachable);
-      const body = unreachable ? problem(unreached) : problem(replies);
-      assert.equal(body.status, given.status);
-      assert.deepEqual(body["violated-policies"], given.violated);
-    }
-  });
-
-  test("units, partition keys and the version of the draft are written and checked", () => {
-    const limits = Window.per("5/min", { unit: "tokens" });
-    const [[policy, limit]] = itemsOf(headers(allowed, { limits, pk: "käufer", version: 10 })) as [[Item, Item]];
-    assert.equal(policy[1].get("qu"), "tokens");
-    for (const item of [policy, limit]) {
-      assert.equal(Buffer.from(item[1].get("pk") as ArrayBuffer).toString(), "käufer");
-    }
-    assert.match(headers(allowed, { pk: Buffer.from([0, 255]) })["RateLimit"] ?? "", /;pk=:AP8=:$/);
-    assert.throws(() => headers(allowed, { version: 9 as never }), /version must be 10/);
-    assert.throws(() => headers(allowed, { pk: 5 as never }), /pk must be a string or bytes/);
-    for (const wrong of [5, "free", null, { limit: 5 }]) {
-      assert.throws(
-        () => headers(allowed, { limits: wrong as never }),
-        /each of limits must be a rate, a window or "@policy"/,
-      );
-    }
-    assert.throws(() => headers(allowed, { limits: { limit: 5, period: 60, unit: "ä" } }), /printable ASCII/);
-  });
-
-  test("each kind can be left out", () => {
-    assert.deepEqual(headers(denied, { standard: false, xRateLimit: false }), { "Retry-After": "2" });
-    assert.throws(() => headers(denied, { names: "ä" }), /^RangeError: .* printable ASCII/);
-    assert.throws(() => headers(denied, { names: 5 as never }), /^TypeError: the name must be a string, not 5/);
-    const replies = [
-      { reply: allowed, names: "a", standard: false },
-      { reply: denied, names: "b", xRateLimit: false },
-    ];
-    assert.deepEqual(mergedHeaders(replies), {
-      "RateLimit-Policy": '"b";q=5',
-      RateLimit: '"b";r=0;t=2',
-      "X-RateLimit-Limit": "5",
-      "X-RateLimit-Remaining": "4",
-      "X-RateLimit-Reset": "2",
-      "Retry-After": "2",
-    });
-  });
-});
-
-suite("clientAddress", () => {
-  test("each client has the address of its case", () => {
-    for (const { peer, forwarded_for: forwardedFor, proxies, prefix: ipv6Prefix, address } of ADDRESSES) {
-      const options = { proxies, ipv6Prefix };
-      const what = `${peer} ${forwardedFor} ${proxies}`;
-      assert.equal(clientAddress(peer ?? undefined, { forwardedFor, ...options }), address, what);
-      const request = { socket: { remoteAddress: peer ?? undefined }, headers: { "x-forwarded-for": forwardedFor } };
-      assert.equal(clientAddress(request, options), address, what);
-    }
-  });
-
-  test("a request of the Fetch API has no connection", () => {
-    const request = new Request("http://a/", { headers: { "X-Forwarded-For": "192.0.2.66, 2001:db8::1" } });
-    assert.deepEqual([clientAddress(request), clientAddress(request, { proxies: 1 })], ["", "2001:db8::/64"]);
-    assert.equal(clientAddress(new Request("http://a/"), { proxies: 1 }), "");
-  });
-
-  test("wrong arguments are refused", () => {
-    for (const from of [null, 5])
-      assert.throws(() => clientAddress(from as never), /^TypeError: clientAddress takes a/);
-    const wrong: [object, RegExp][] = [
-      [{ proxies: -1 }, /^RangeError: proxies must be at least 0/],
-      [{ proxies: true }, /^TypeError: proxies must be a number/],
-      [{ ipv6Prefix: 0 }, /^RangeError: ipv6Prefix must be from 1 to 128/],
-      [{ ipv6Prefix: 129 }, /^RangeError: ipv6Prefix must be from 1 to 128/],
-      [{ prefix: 64 }, /^TypeError: clientAddress has no option "prefix"/],
-    ];
-    for (const [options, says] of wrong) assert.throws(() => clientAddress("::1", options), says);
-  });
-});
 
 /** What a framework is asked: the application has one limit, and each route another. */
 interface App {

@@ -5,12 +5,11 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { fileURLToPath, pathToFileURL } from "node:url";
+import { fileURLToPath } from "node:url";
 
 import { Redis } from "ioredis";
 
@@ -288,23 +287,6 @@ test(
   },
 );
 
-test("it runs as CommonJS, and as modules that are not read from files", () => {
-  const cjs = `const { MemoryLimiter } = require(${JSON.stringify(new URL("../../dist/cjs/index.js", import.meta.url).pathname)});
-    new MemoryLimiter().window("k", { limit: 1, period: 1 }).then(({ allowed }) => console.log(allowed));`;
-  assert.equal(execFileSync(process.execPath, ["-e", cjs], { encoding: "utf8" }).trim(), "true");
-  const esm = pathToFileURL(new URL("../../dist/esm/index.js", import.meta.url).pathname).href;
-  // Without a way to read files at once, as in a browser.
-  const late = `process.getBuiltinModule = undefined;
-    const { MemoryLimiter } = await import(${JSON.stringify(esm)});
-    const limiter = new MemoryLimiter();
-    console.log((await limiter.window("k", { limit: 1, period: 60 })).allowed, (await limiter.window("k", { limit: 1, period: 60 })).allowed);
-    const local = limiter.local("l", { limit: 1, period: 60 });
-    console.log(local.tryTake(), (await local.take()).allowed, (await local.take()).allowed);
-    await local.close();`;
-  const shown = execFileSync(process.execPath, ["--input-type=module", "-e", late], { encoding: "utf8" });
-  assert.equal(shown, "true false\nundefined true false\n");
-});
-
 /** A stand-in for vitest, which docs/testing.md uses. */
 const VITEST = `
 import assert from "node:assert/strict";
@@ -323,25 +305,4 @@ test("the tests of an application pass", (context) => {
   const file = fileURLToPath(new URL("testing.mjs", folder));
   writeFileSync(file, (blocks[0] ?? "").replace(/^import .* from "vitest";$/m, VITEST));
   assert.match(execFileSync(process.execPath, [file], { encoding: "utf8" }), /^passed a user is greeted/);
-});
-
-test("without engine.wasm everything but MemoryLimiter and local works", () => {
-  const folder = mkdtempSync(join(tmpdir(), "no-engine-"));
-  try {
-    cpSync(new URL("../src", import.meta.url), join(folder, "src"), { recursive: true });
-    writeFileSync(join(folder, "package.json"), JSON.stringify({ type: "module" }));
-    const program = `
-      import { Limiter, MemoryLimiter, Rate, Window } from "./src/index.js";
-      Rate.per("30/min");
-      const limiter = new Limiter({ sendCommand() {}, duplicate() {} });
-      try { await new MemoryLimiter().throttle("k", Rate.per("1/s")); } catch (error) { console.log(error.message); }
-      try { await limiter.local("k", Window.per("1/s")).take(); } catch (error) { console.log(error.message); }`;
-    const output = execFileSync(process.execPath, ["--input-type=module", "--eval", program], { cwd: folder });
-    assert.match(
-      output.toString(),
-      /^(file:.*engine\.wasm is missing: this package was built without its engine, which needs Rust\n){2}$/,
-    );
-  } finally {
-    rmSync(folder, { recursive: true });
-  }
 });

@@ -8,7 +8,7 @@ import { isDeepStrictEqual } from "node:util";
 
 import { Engine, engineModule, ReplyError } from "../src/engine.js";
 
-const engine = new Engine(await engineModule(), 1);
+const engine = new Engine(engineModule(), 1);
 const lines = readFileSync(process.argv[2]!, "utf8").trimEnd().split("\n");
 let differences = 0;
 for (const [number, line] of lines.entries()) {

@@ -4,10 +4,13 @@
  * @module rate-limiter-flexible
  */
 
-import * as flexible from "rate-limiter-flexible";
-import type { IRateLimiterStoreOptions, RateLimiterRes, RateLimiterStoreAbstract } from "rate-limiter-flexible";
+import {
+  RateLimiterRedis,
+  RateLimiterRes,
+  type IRateLimiterStoreOptions,
+  type RateLimiterStoreAbstract,
+} from "rate-limiter-flexible";
 
-import { ofApplication } from "../application.js";
 import { BEYOND, clear, counting, countOf, limiterOf, type ClientOrLimits } from "./counting.js";
 import { codeOf } from "../errors.js";
 import type { Limits } from "../limiter.js";
@@ -28,7 +31,6 @@ interface Stored {
   msBeforeNext: number;
 }
 
-const { RateLimiterRedis, RateLimiterRes: Res } = ofApplication("rate-limiter-flexible", flexible);
 // The base class of the package's own stores. Its types have it, but it is not exported.
 const StoreAbstract = Object.getPrototypeOf(RateLimiterRedis) as typeof RateLimiterStoreAbstract;
 
@@ -108,7 +110,7 @@ export class RateLimiterRatelimit extends StoreAbstract {
   protected _getRateLimiterRes(_rlKey: string, changedPoints: number | string, stored: Stored): RateLimiterRes {
     const { consumed, msBeforeNext } = stored;
     const isFirst = consumed === Number(changedPoints);
-    return new Res(Math.max(this.points - consumed, 0), msBeforeNext, consumed, isFirst);
+    return new RateLimiterRes(Math.max(this.points - consumed, 0), msBeforeNext, consumed, isFirst);
   }
 
   /** Takes back what is counted, and releases what #write reserved. */

@@ -1,7 +1,5 @@
 /** The address of a client, for keys. */
 
-import { isIP } from "node:net";
-
 import { checkOptions, integer, quote } from "../check.js";
 
 /** A request of Node, Express, Fastify or Nest, or one of the Fetch API. */
@@ -74,23 +72,30 @@ function forwardedFor(headers: RequestWithAddress["headers"]): string {
   return String((headers as Record<string, string | string[]>)[name] ?? "");
 }
 
+/** Returns the key of an address; undefined if it is none. */
 function keyPart(hop: string, prefix: number): string | undefined {
   const [, ipv4, bracketed, bare] = HOP.exec(hop) ?? [];
-  const text = ipv4 ?? bracketed ?? bare ?? "";
-  if (isIP(text) !== (ipv4 === undefined ? 6 : 4)) return undefined;
-  if (ipv4 !== undefined) return ipv4;
-  const [head = "", tail = ""] = shortest(text).split("::");
-  const [left, right] = [head, tail].map((part) => part.split(":").filter(Boolean)) as [string[], string[]];
+  if (ipv4 !== undefined) return hostOf(ipv4) === ipv4 ? ipv4 : undefined;
+  const network = hostOf(`[${bracketed ?? bare ?? ""}]`);
+  if (network === undefined) return undefined;
+  const [left = [], right = []] = network
+    .slice(1, -1)
+    .split("::")
+    .map((part) => part.split(":").filter(Boolean));
   const zeros = Array<string>(8 - left.length - right.length).fill("0");
   const groups = [...left, ...zeros, ...right].map((group) => parseInt(group, 16));
   const [high = 0, low = 0] = groups.slice(6);
-  if (groups.slice(0, 6).join() === "0,0,0,0,0,65535") {
-    return [high >> 8, high & 255, low >> 8, low & 255].join(".");
-  }
+  if (groups.slice(0, 6).join() === "0,0,0,0,0,65535") return [high >> 8, high & 255, low >> 8, low & 255].join(".");
   const kept = groups.map((group, at) => group & (0xffff << Math.min(Math.max(16 * (at + 1) - prefix, 0), 16)));
-  const network = shortest(kept.map((group) => group.toString(16)).join(":"));
-  return prefix === 128 ? network : `${network}/${prefix}`;
+  const shortest = hostOf(`[${kept.map((group) => group.toString(16)).join(":")}]`)?.slice(1, -1);
+  return prefix === 128 ? shortest : `${shortest}/${prefix}`;
 }
 
-/** Returns the shortest form of an IPv6 address. */
-const shortest = (address: string): string => new URL(`http://[${address}]`).hostname.slice(1, -1);
+/** Returns an address in its shortest form, an IPv6 address in brackets; undefined if it is no address. */
+function hostOf(address: string): string | undefined {
+  try {
+    return new URL(`http://${address}`).hostname;
+  } catch {
+    return undefined;
+  }
+}

@@ -4,14 +4,10 @@
  * @module nestjs
  */
 
-import * as nest from "@nestjs/common";
-import type { CanActivate, ExecutionContext } from "@nestjs/common";
+import { HttpException, UseGuards, type CanActivate, type ExecutionContext } from "@nestjs/common";
 
-import { ofApplication } from "../application.js";
 import { checkMiddleware, PROBLEM_TYPE, askLimit, type CheckResult } from "./middleware.js";
 import type { HeaderOptions, Problem } from "./headers.js";
-
-const { HttpException, UseGuards } = ofApplication("@nestjs/common", nest);
 
 export type { CheckResult } from "./middleware.js";
 export type { ClientOrLimits } from "../adapters/counting.js";
