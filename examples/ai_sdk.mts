@@ -1,7 +1,8 @@
 // Asks a model through the AI SDK, within limits that all programs share. A middleware reserves what a request may cost at
 // most, and settles with the usage that the provider reports. While others hold all there is, the SDK waits and tries again.
 //
-//     npm install ai @ai-sdk/openai-compatible redis ./clients/typescript
+//     npm ci --prefix clients/typescript && npm pack ./clients/typescript
+//     npm install ai @ai-sdk/openai-compatible redis ./redis-ratelimit-client-*.tgz
 //     LLM_URL=http://localhost:11434/v1 MODEL=llama3.2 node examples/ai_sdk.mts "How long is it until noon?"
 // It needs Node 24. LLM_KEY, REDIS_URL and STREAM=no may be set.
 

@@ -1,4 +1,6 @@
-// npm install express express-rate-limit redis ./clients/typescript && node examples/switch/express-rate-limit.after.mjs
+// npm ci --prefix clients/typescript && npm pack ./clients/typescript
+// npm install express express-rate-limit redis ./redis-ratelimit-client-*.tgz &&
+//     node examples/switch/express-rate-limit.after.mjs
 
 import express from "express";
 import { rateLimit } from "express-rate-limit";

@@ -1,5 +1,6 @@
-// npm install @nestjs/common @nestjs/core @nestjs/platform-express @nestjs/throttler ioredis typescript @types/node \
-//     ./clients/typescript
+// npm ci --prefix clients/typescript && npm pack ./clients/typescript
+// npm install @nestjs/common @nestjs/core @nestjs/platform-express @nestjs/throttler ioredis \
+//     typescript @types/node ./redis-ratelimit-client-*.tgz
 // npx tsc --module nodenext --target es2022 --skipLibCheck --experimentalDecorators --emitDecoratorMetadata \
 //     examples/switch/nestjs.after.mts && node examples/switch/nestjs.after.mjs
 
@@ -8,6 +9,7 @@ import "reflect-metadata";
 import { Controller, Get, Module } from "@nestjs/common";
 import { APP_GUARD, NestFactory } from "@nestjs/core";
 import { ThrottlerGuard, ThrottlerModule } from "@nestjs/throttler";
+import { clientAddress, type RequestWithAddress } from "redis-ratelimit-client";
 import { RatelimitThrottlerStorage } from "redis-ratelimit-client/nestjs";
 import { Redis } from "ioredis";
 
@@ -26,6 +28,7 @@ class Hello {
     ThrottlerModule.forRoot({
       throttlers: [{ ttl: 60_000, limit: 3 }],
       storage: new RatelimitThrottlerStorage(client),
+      getTracker: (request) => clientAddress(request as RequestWithAddress),
     }),
   ],
   controllers: [Hello],

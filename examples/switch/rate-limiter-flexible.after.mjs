@@ -1,8 +1,11 @@
-// npm install ioredis rate-limiter-flexible ./clients/typescript && node examples/switch/rate-limiter-flexible.after.mjs
+// npm ci --prefix clients/typescript && npm pack ./clients/typescript
+// npm install ioredis rate-limiter-flexible ./redis-ratelimit-client-*.tgz &&
+//     node examples/switch/rate-limiter-flexible.after.mjs
 
 import { createServer } from "node:http";
 
 import { Redis } from "ioredis";
+import { clientAddress } from "redis-ratelimit-client";
 import { RateLimiterRatelimit } from "redis-ratelimit-client/rate-limiter-flexible";
 
 const client = new Redis(process.env.REDIS_URL ?? "redis://127.0.0.1:6379");
@@ -10,8 +13,7 @@ const limiter = new RateLimiterRatelimit({ storeClient: client, points: 3, durat
 
 const server = createServer(async (request, response) => {
   try {
-    // For clients of IPv6, use clientAddress(request) of redis-ratelimit-client.
-    await limiter.consume(request.socket.remoteAddress);
+    await limiter.consume(clientAddress(request));
     response.end("hello\n");
   } catch (denied) {
     if (denied instanceof Error) throw denied;

@@ -32,6 +32,10 @@ export interface Clause {
   key: Key;
   /** The name of the limit in replies, errors and costs. */
   name: string;
+  /** @internal The name that the caller gave. */
+  givenName?: string | undefined;
+  /** @internal The limit. */
+  limit: Limit;
   /** The words in the command. */
   words: Word[];
   /** @internal Returns the commands that give back what the clause took. */
@@ -82,6 +86,8 @@ function makeClause(
   return {
     key,
     name: name ?? String(key),
+    givenName: name,
+    limit,
     words,
     undo,
     shadow: options.shadow,

@@ -36,10 +36,9 @@ export {
   UnknownPolicy,
   Unreachable,
 } from "./errors.js";
-export { rateLimit } from "./http/express.js";
-export type { MiddlewareOptions, ResponseLike } from "./http/express.js";
-export { headers, mergedHeaders, problem } from "./http/headers.js";
-export type { HeaderOptions, PartitionKey, Problem, ReplyWithOptions } from "./http/headers.js";
+export { headers, problem, PROBLEM_TYPE } from "./http/headers.js";
+export type { Answer, HeaderOptions, PartitionKey, Problem, ReplyWithOptions } from "./http/headers.js";
+export { addReply, repliesOf } from "./http/middleware.js";
 export type { LimiterOptions } from "./core.js";
 export { Limiter } from "./limiter.js";
 export type { AcquireOptions, Fallback, Limits, Work } from "./limiter.js";

@@ -28,7 +28,6 @@ import {
   Limiter,
   MemoryLimiter,
   Rate,
-  rateLimit,
   semaphore,
   Duplicate,
   MissingModule,
@@ -373,8 +372,6 @@ suite("calls", () => {
       ['deadline must be a number of milliseconds, not "1mo"', () => new Limiter(recorder, { deadline: "1mo" })],
       ["deadline must be a number of milliseconds, not {}", () => new Limiter(recorder, { deadline: {} } as never)],
       ['headers has no option "limit"', () => headers({ reachable: true } as never, { limit: "@free" } as never)],
-      ['rateLimit has no option "onDenied"', () => rateLimit(async () => null, { onDenied: () => {} } as never)],
-      ["rateLimit takes a function that asks the limiter", () => rateLimit(limiter as never)],
       ['Rate.per has no option "burst"', () => Rate.per("30/min", { burst: 5 } as never)],
       ['Window.per has no option "limit"', () => Window.per("30/min", { limit: 5 } as never)],
       ["the client must be one of node-redis or ioredis, not {}", () => new Limiter({} as never)],
@@ -751,37 +748,5 @@ suite("the limiter's own connections", () => {
       client.destroy();
       await connecting.catch(() => {});
     }
-  });
-});
-
-suite("middleware", () => {
-  async function handle(reply: Reply | null | undefined | Error, options = {}) {
-    const seen: Record<string, unknown> = {};
-    const response = {
-      statusCode: 200,
-      setHeader: (name: string, value: string) => (seen[name] = value),
-      end: (body: string) => (seen["body"] = body),
-    };
-    const check = async () => {
-      if (reply instanceof Error) throw reply;
-      return reply;
-    };
-    await rateLimit(check, options)({}, response, (error) => (seen["next"] = error ?? true));
-    return { ...seen, status: response.statusCode } as Record<string, unknown>;
-  }
-  test("a denied request, and one for which the limiter is busy, end as `denied` says", async () => {
-    const denied = await new Limiter(new Recorder([1, 16, 0, 1500, 2000])).throttle("k", "@free");
-    const own = {
-      denied: (_: unknown, response: { end(body: string): void }, { allowed, reachable }: Reply) =>
-        response.end(`${allowed} ${reachable}`),
-    };
-    const found = await handle(denied, own);
-    assert.deepEqual([found["body"], found["Retry-After"]], ["false true", "2"]);
-    assert.equal((await handle(new Busy("busy"), own))["body"], "false false");
-    const trouble = new Error("trouble");
-    assert.equal((await handle(denied, { denied: () => Promise.reject(trouble) }))["next"], trouble);
-    // As a minifier renames classes.
-    Object.defineProperty(Busy, "name", { value: "a" });
-    assert.equal((await handle(new Busy("busy")))["status"], 503);
   });
 });

@@ -5,12 +5,11 @@ import { describe as suite, test } from "node:test";
 
 import { parseList, type Item } from "structured-headers";
 
-import { clientAddress, headers, mergedHeaders, problem, Window } from "../src/index.js";
+import { Busy, clientAddress, headers, problem, Window } from "../src/index.js";
 import { ADDRESSES, HEADERS, HTTP, replyOf, replyWithOptions } from "./fixtures.js";
 
 const allowed = replyOf({ limited: 0, limit: 5, remaining: 4, retryAfterMs: null, resetAfterMs: 2000 });
 const denied = replyOf({ limited: 1, limit: 5, remaining: 0, retryAfterMs: 1500, resetAfterMs: 9000 });
-const unreached = replyOf({ ...denied, retryAfterMs: null, reachable: false });
 
 const isWhole = (value: unknown): value is number => Number.isInteger(value) && Number(value) >= 0;
 
@@ -50,15 +49,34 @@ suite("headers", () => {
   test("the limits of one request end in one set of headers and one problem", () => {
     for (const given of HTTP) {
       const replies = given.asked.map(replyWithOptions);
-      const found = mergedHeaders(replies);
+      const found = headers(replies);
       assert.deepEqual(found, given.headers);
       itemsOf(found);
       if (given.status === 200) continue;
-      const unreachable = replies.some(({ reply }) => !reply.allowed && !reply.reachable);
-      const body = unreachable ? problem(unreached) : problem(replies);
+      const body = problem(replies);
       assert.equal(body.status, given.status);
       assert.deepEqual(body["violated-policies"], given.violated);
     }
+  });
+
+  test("a denial by a limiter that decides without Redis is one as any other", () => {
+    const reply = { ...denied, reachable: false };
+    assert.deepEqual(headers(reply), headers(denied));
+    assert.equal(problem(reply).status, 429);
+    // One whose limit is 0 has answers.
+    const none = { ...reply, limit: 0, retryAfterMs: null };
+    assert.equal(problem(none).status, 503);
+    assert.equal(problem({ ...none, clause: 1, answers: [none], paid: [], denied: ["a"], names: ["a"] }).status, 429);
+  });
+
+  test("Busy is a 503 without headers, and any other error is thrown", () => {
+    const busy = new Busy("busy");
+    assert.deepEqual([headers(busy), problem(busy).status, problem(busy)["violated-policies"]], [{}, 503, []]);
+    // As a minifier renames classes.
+    Object.defineProperty(Busy, "name", { value: "a" });
+    assert.equal(problem(new Busy("busy")).status, 503);
+    const trouble = new Error("trouble");
+    for (const call of [headers, problem]) assert.throws(() => call(trouble), trouble);
   });
 
   test("units, partition keys and the version of the draft are written and checked", () => {
@@ -88,7 +106,7 @@ suite("headers", () => {
       { reply: allowed, names: "a", standard: false },
       { reply: denied, names: "b", xRateLimit: false },
     ];
-    assert.deepEqual(mergedHeaders(replies), {
+    assert.deepEqual(headers(replies), {
       "RateLimit-Policy": '"b";q=5',
       RateLimit: '"b";r=0;t=2',
       "X-RateLimit-Limit": "5",

@@ -115,7 +115,7 @@ suite("MemoryLimiter and local() work in the output of", () => {
 const NEST: [string, string][] = [
   ["{ Controller, Get, HttpException, Module }", "@nestjs/common"],
   ["{ NestFactory }", "@nestjs/core"],
-  ["{ MemoryLimiter }", "redis-ratelimit-client"],
+  ["{ clause, MemoryLimiter }", "redis-ratelimit-client"],
   ["{ RateLimitException, RateLimitGuard }", "redis-ratelimit-client/nestjs"],
 ];
 const GUARDED = `
@@ -126,7 +126,7 @@ const GUARDED = `
   Module({ controllers: [Pages] })(App);
   const app = await NestFactory.create(App, { logger: false });
   const limiter = new MemoryLimiter();
-  app.useGlobalGuards(new RateLimitGuard(() => limiter.window("k", { limit: 1, period: 60 })));
+  app.useGlobalGuards(new RateLimitGuard(limiter, () => clause.window("k", { limit: 1, period: 60 })));
   await app.listen(0, "127.0.0.1");
   const get = () => fetch("http://127.0.0.1:" + app.getHttpServer().address().port);
   const [one, two] = [await get(), await get()];

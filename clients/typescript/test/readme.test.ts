@@ -112,17 +112,29 @@ test("the program on the first page of the project runs", async (context) => {
 test("each program of README.md is run here", () => {
   const all = ["redis-ratelimit-client for TypeScript", "Limits", "Reservations", "Several limits at once"];
   all.push("Events", "Cancel a call", "In the process", "Without a server");
-  assert.deepEqual([...PROGRAMS.keys()], [...all, "Express", "Fastify", "NestJS", "Another framework"]);
+  const frameworks = ["Express", "Fastify", "NestJS", "Hono, Next.js, Bun and Deno", "Another framework"];
+  assert.deepEqual([...PROGRAMS.keys()], [...all, ...frameworks]);
 });
+
+/** Serves the default export, as Bun and Deno do. */
+const SERVING = `
+import { createServer } from "node:http";
+import app from "./hono.mjs";
+createServer(async (request, response) => {
+  const answer = await app.fetch(new Request("http://127.0.0.1" + request.url));
+  response.writeHead(answer.status, Object.fromEntries(answer.headers)).end(await answer.text());
+}).listen(process.env.PORT);`;
 
 for (const [name, file] of [
   ["Express", "express.mts"],
   ["Another framework", "http.mjs"],
   ["Fastify", "fastify.mjs"],
   ["NestJS", "nest.mts"],
+  ["Hono, Next.js, Bun and Deno", "hono.mjs"],
 ] as const) {
   testUnlessStopped(`the program of ${name} limits a site and a route, in one set of headers`, async () => {
-    await serving(pasted(file, PROGRAMS.get(name)), async (get) => {
+    const program = pasted(file, PROGRAMS.get(name));
+    await serving(file === "hono.mjs" ? pasted("serve-hono.mjs", SERVING) : program, async (get) => {
       const hello = await get("/");
       assert.deepEqual([hello.status, await hello.text()], [200, "hello"]);
       assert.equal(hello.headers.get("ratelimit-policy"), '"site";q=10;w=20');
@@ -147,19 +159,20 @@ suite("to switch", () => {
   for (const [at, example] of EXAMPLES.entries()) {
     const diff = DIFFS[at] ?? "";
     const after = readFileSync(new URL(example.replace(".", ".after."), SWITCH), "utf8");
+    // In the diff, each line that goes is followed by those that come.
     const before = diff.split(/^-/m).reduce((text, pair) => {
-      const [old = "", made = ""] = pair.split(/^\+/m);
-      return text.replace(made, () => old);
+      const [old = "", ...made] = pair.split(/^\+/m);
+      return text.replace(made.join(""), () => old);
     }, after);
 
     test(`the diff on the page has all lines of ${example} that name ours`, () => {
-      const ours = after.split("\n").filter((line) => line.includes("Ratelimit"));
-      assert.equal(ours.length, 2);
+      const ours = after.split("\n").filter((line) => /Ratelimit|clientAddress/.test(line));
+      const made = diff.split("\n").filter((line) => line.startsWith("+"));
       assert.deepEqual(
-        diff.split("\n").filter((line) => line.startsWith("+")),
+        made,
         ours.map((line) => `+${line}`),
       );
-      assert.doesNotMatch(before, /Ratelimit/);
+      assert.doesNotMatch(before, /Ratelimit|clientAddress/);
     });
 
     // The package that ours replaces cannot be installed with the newest Nest.

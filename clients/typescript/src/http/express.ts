@@ -4,11 +4,12 @@
  * @module express
  */
 
-import { checkMiddleware, bodyOf, PROBLEM_TYPE, askLimit, type CheckResult } from "./middleware.js";
-import type { HeaderOptions } from "./headers.js";
 import type { Reply } from "../replies.js";
+import { PROBLEM_TYPE } from "./headers.js";
+import type { LimitsOf, RequestLimiter, StyleOptions } from "./middleware.js";
+import { bodyOf, nodeAsker } from "./node.js";
 
-export type { CheckResult } from "./middleware.js";
+export type { LimitsOf, RequestLimiter, RequestLimits, StyleOptions } from "./middleware.js";
 
 /** The members of a response that the middleware uses. */
 export interface ResponseLike {
@@ -21,7 +22,7 @@ export interface ResponseLike {
 }
 
 /** Options of rateLimit. */
-export interface MiddlewareOptions<Request, Res> extends HeaderOptions {
+export interface MiddlewareOptions<Request, Res> extends StyleOptions<Request> {
   /**
    * Sends the response to a denied request, instead of a 429 or a 503. A promise is awaited, and an error is passed to
    * `next`. If the limiter threw Busy, the reply is that of a denial without Redis: `reachable` is false.
@@ -30,36 +31,30 @@ export interface MiddlewareOptions<Request, Res> extends HeaderOptions {
 }
 
 /**
- * Calls `check` before each request, and reports the limits in headers. `check` returns a reply of the limiter, or null or
- * undefined for a request without a limit. A denied request is answered 429, or 503 if Redis could not be reached or the
- * limiter threw Busy, with problem details as JSON. Other errors are passed to `next`. Several limits on one request, such
- * as one of the application and one of a route, share one set of headers.
+ * Asks the limits of each request, which `limits` returns, and reports them in headers. What a clause reserves is held until
+ * the response was sent. A denied request is answered 429, or 503 if no limiter could decide or it threw Busy, with problem
+ * details as JSON. Other errors are passed to `next`. Several limits on one request, such as one of the application and one of
+ * a route, share one set of headers.
  *
- *     app.use(rateLimit((request) => limiter.throttle(`web:${clientAddress(request)}`, RATE), { limits: RATE }));
+ *     app.use(rateLimit(limiter, (request) => clause.throttle(`web:${clientAddress(request)}`, RATE, { name: "web" })));
  */
 export function rateLimit<Request, Res extends ResponseLike>(
-  check: (request: Request) => Promise<CheckResult> | CheckResult,
+  limiter: RequestLimiter,
+  limits: LimitsOf<[Request]>,
   options: MiddlewareOptions<Request, Res> = {},
 ): (request: Request, response: Res, next: (error?: unknown) => void) => Promise<void> {
-  checkMiddleware("rateLimit", check, options, ["denied"]);
-  const { denied, ...headerOptions } = options;
+  const ask = nodeAsker("rateLimit", limiter, limits, options);
   return async (request, response, next) => {
     try {
-      const { denial, headers } = await askLimit(response, () => check(request), headerOptions);
-      for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
+      const denial = await ask(response, request);
       if (denial !== undefined) {
-        if (denied !== undefined) {
-          await denied(request, response, denial.reply);
-          return;
-        }
+        if (options.denied !== undefined) return void (await options.denied(request, response, denial.reply));
         response.statusCode = denial.problem.status;
         response.setHeader("Content-Type", PROBLEM_TYPE);
-        response.end(bodyOf(denial.problem));
-        return;
+        return void response.end(bodyOf(denial.problem));
       }
     } catch (error) {
-      next(error);
-      return;
+      return next(error);
     }
     // Outside of the block above, which would call `next` again with an error that it throws.
     next();

@@ -6,14 +6,15 @@
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 
-import { checkMiddleware, PROBLEM_TYPE, askLimit, bodyOf, type CheckResult } from "./middleware.js";
-import type { HeaderOptions } from "./headers.js";
 import type { Reply } from "../replies.js";
+import { PROBLEM_TYPE } from "./headers.js";
+import type { LimitsOf, RequestLimiter, StyleOptions } from "./middleware.js";
+import { bodyOf, nodeAsker } from "./node.js";
 
-export type { CheckResult } from "./middleware.js";
+export type { LimitsOf, RequestLimiter, RequestLimits, StyleOptions } from "./middleware.js";
 
 /** Options of rateLimitHook. */
-export interface FastifyHookOptions extends HeaderOptions {
+export interface FastifyHookOptions extends StyleOptions<FastifyRequest> {
   /**
    * Sends the response to a denied request, instead of a 429 or a 503. If the limiter threw Busy, the reply is that of a
    * denial without Redis: `reachable` is false.
@@ -23,49 +24,51 @@ export interface FastifyHookOptions extends HeaderOptions {
 
 /** Options of the plugin. */
 export interface FastifyRateLimitOptions extends FastifyHookOptions {
-  /** Asks the limiter. Returns its reply, or null or undefined for a request without a limit. */
-  check: (request: FastifyRequest) => Promise<CheckResult> | CheckResult;
+  /** The limiter that is asked. */
+  limiter: RequestLimiter;
+  /** Returns the limits of a request. */
+  limits: LimitsOf<[FastifyRequest]>;
 }
 
 /**
  * Returns an `onRequest` or `preHandler` hook for single routes. With the plugin it shares one set of headers for each
  * request.
  *
- *     const ask = (request) => limiter.window(`search:${clientAddress(request)}`, SEARCH);
- *     app.get("/search", { onRequest: rateLimitHook(ask) }, search);
+ *     const limits = (request) => clause.window(`search:${clientAddress(request)}`, SEARCH);
+ *     app.get("/search", { onRequest: rateLimitHook(limiter, limits) }, search);
  */
 export function rateLimitHook(
-  check: (request: FastifyRequest) => Promise<CheckResult> | CheckResult,
+  limiter: RequestLimiter,
+  limits: LimitsOf<[FastifyRequest]>,
   options: FastifyHookOptions = {},
 ): (request: FastifyRequest, response: FastifyReply) => Promise<unknown> {
-  checkMiddleware("rateLimitHook", check, options, ["denied"]);
-  const { denied, ...headerOptions } = options;
+  const ask = nodeAsker("rateLimitHook", limiter, limits, options);
   return async (request, response) => {
-    const { denial, headers } = await askLimit(response.raw, () => check(request), headerOptions);
-    response.headers(headers);
+    const denial = await ask(response, request);
     if (denial === undefined) return undefined;
-    if (denied !== undefined) await denied(request, response, denial.reply);
+    if (options.denied !== undefined) await options.denied(request, response, denial.reply);
     else response.code(denial.problem.status).type(PROBLEM_TYPE).send(bodyOf(denial.problem));
     return response;
   };
 }
 
 /**
- * The plugin: calls `check` before each request of the instance that it is registered on, and reports the limits in headers.
- * A denied request is answered 429, or 503 if Redis could not be reached or the limiter threw Busy, with problem details.
+ * The plugin: asks the limits of each request of the instance that it is registered on, and reports them in headers. What a
+ * clause reserves is held until the response was sent. A denied request is answered 429, or 503 if no limiter could decide or
+ * it threw Busy, with problem details.
  *
- *     const check = (request) => limiter.throttle(`web:${clientAddress(request)}`, RATE);
- *     await app.register(rateLimit, { check, limits: RATE });
+ *     const limits = (request) => clause.throttle(`web:${clientAddress(request)}`, RATE);
+ *     await app.register(rateLimit, { limiter, limits });
  */
 export function rateLimit(
   instance: FastifyInstance,
-  { check, ...options }: FastifyRateLimitOptions,
+  { limiter, limits, ...options }: FastifyRateLimitOptions,
   done: (error?: Error) => void,
 ): void {
   // Fastify adds these to the options of every plugin.
   const { prefix: _, logLevel: __, logSerializers: ___, ...hookOptions } = options as Record<string, unknown>;
   try {
-    instance.addHook("onRequest", rateLimitHook(check, hookOptions));
+    instance.addHook("onRequest", rateLimitHook(limiter, limits, hookOptions));
     done();
   } catch (error) {
     done(error as Error);

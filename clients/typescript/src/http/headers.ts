@@ -9,7 +9,7 @@ export interface HeaderOptions {
   /** The limits that were asked. They give each item its quota, window and unit, and a policy gives it a name. */
   limits?: Limit | readonly (Limit | undefined)[] | undefined;
   /** The names of the items. A name that occurs twice gets a number: "web", "web-2". */
-  names?: string | readonly string[] | undefined;
+  names?: string | readonly (string | undefined)[] | undefined;
   /** The partition key of each limit, such as the tenant that it is counted by, or one for all. Clients can read it. */
   pk?: PartitionKey | readonly (PartitionKey | undefined)[] | undefined;
   /** Sets RateLimit and RateLimit-Policy. Default true. */
@@ -44,7 +44,8 @@ export interface Problem {
 /** The media type of a problem. */
 export const PROBLEM_TYPE = "application/problem+json";
 
-export const HEADER_OPTIONS = ["limits", "names", "pk", "standard", "version", "xRateLimit"];
+export const STYLE_OPTIONS = ["pk", "standard", "version", "xRateLimit"];
+const HEADER_OPTIONS = ["limits", "names", ...STYLE_OPTIONS];
 
 /** The largest integer in a structured field, RFC 9651. */
 const MAX_INTEGER = 999_999_999_999_999n;
@@ -95,7 +96,8 @@ function partitionParameter(pk: PartitionKey | undefined): string {
   if (typeof pk !== "string" && !(pk instanceof Uint8Array)) {
     throw new TypeError(`pk must be a string or bytes, not ${quote(pk)}`);
   }
-  return `;pk=:${Buffer.from(pk as string).toString("base64")}:`;
+  const bytes = typeof pk === "string" ? new TextEncoder().encode(pk) : pk;
+  return `;pk=:${btoa(String.fromCharCode(...bytes))}:`;
 }
 
 function unitParameter(limit: Limit | undefined): string {
@@ -112,6 +114,8 @@ interface Item {
   pk: PartitionKey | undefined;
   /** True if this limit denied the call. */
   hasDenied: boolean;
+  /** True if the item is shown. Otherwise it only has a name. */
+  standard: boolean;
 }
 
 /**
@@ -140,56 +144,58 @@ function limitItem({ name, limit, reply, pk }: Item): string {
   return `${quoted("name", name)};r=${capped(reply.remaining)}${reset}${partitionParameter(pk)}`;
 }
 
-function toArray<T>(values: T | readonly T[] | undefined): readonly T[] {
-  return values === undefined ? [] : Array.isArray(values) ? (values as readonly T[]) : [values as T];
-}
-
-function checkLimit(limit: unknown): void {
-  if (limit === undefined || (typeof limit === "string" && limit.startsWith("@"))) return;
-  if (typeof limit === "object" && limit !== null && "period" in limit) return;
+function checkedLimit(limit: unknown): Limit | undefined {
+  const isPolicy = typeof limit === "string" && limit.startsWith("@");
+  const isOther = typeof limit === "object" && limit !== null && "period" in limit;
+  if (limit === undefined || isPolicy || isOther) return limit as Limit | undefined;
   throw notOneOf("each of limits", 'a rate, a window or "@policy"', limit);
 }
 
-function itemsOf({ reply, ...options }: ReplyWithOptions): Item[] {
-  const limits = toArray<Limit | undefined>(options.limits);
-  limits.forEach(checkLimit);
-  const names = toArray(options.names);
-  const keys = toArray<PartitionKey | undefined>(options.pk);
-  const answers = "answers" in reply ? reply.answers : [reply];
-  return answers.map((answer, index) => {
-    const limit = limits[index];
-    const defaultName = answers.length === 1 ? "default" : `limit-${index + 1}`;
-    const name = names[index] ?? (typeof limit === "string" ? limit.slice(1) : defaultName);
-    const pk = Array.isArray(options.pk) ? keys[index] : keys[0];
-    return { name, limit, reply: answer, pk, hasDenied: hasDenied(reply, index) };
+/** Returns the items of all replies. No two have the same name. */
+function itemsOf(replies: readonly ReplyWithOptions[]): Item[] {
+  const taken = new Set<string>();
+  return replies.flatMap(({ reply, limits, names, pk, standard = true }) => {
+    const answers = "answers" in reply ? reply.answers : [reply];
+    return answers.map((answer, index): Item => {
+      const limit = checkedLimit([limits].flat()[index]);
+      const defaultName = answers.length === 1 ? "default" : `limit-${index + 1}`;
+      const wanted = [names].flat()[index] ?? (typeof limit === "string" ? limit.slice(1) : defaultName);
+      let name = wanted;
+      for (let count = 2; taken.has(name); count += 1) name = `${wanted}-${count}`;
+      taken.add(name);
+      const key = Array.isArray(pk) ? (pk as PartitionKey[])[index] : (pk as PartitionKey);
+      return { name, limit, reply: answer, pk: key, hasDenied: hasDenied(reply, index), standard };
+    });
   });
 }
 
-/** Returns the items of each reply. No two items have the same name. */
-function uniqueItems(replies: readonly ReplyWithOptions[]): Item[][] {
-  const taken = new Set<string>();
-  return replies.map((reply) =>
-    itemsOf(reply).map((item) => {
-      let name = item.name;
-      for (let count = 2; taken.has(name); count += 1) name = `${item.name}-${count}`;
-      taken.add(name);
-      return { ...item, name };
-    }),
-  );
-}
+/** A reply, several replies for one request with their options, or what a limiter threw instead, which is Busy. */
+export type Answer = Reply | AllReply | readonly ReplyWithOptions[] | Error;
 
-/** Checks the options of replies. Returns the replies that are from a server, as the others say nothing about limits. */
-function checkReplies(method: string, replies: readonly ReplyWithOptions[]): readonly ReplyWithOptions[] {
-  for (const { reply: _, ...options } of replies) {
-    checkOptions(method, options, HEADER_OPTIONS);
-    checkFlag("standard", options.standard);
-    checkFlag("xRateLimit", options.xRateLimit);
-    if (options.version !== undefined && options.version !== 10) {
-      throw new RangeError(`version must be 10, the draft that this package knows, not ${quote(options.version)}`);
+/** Returns the replies after checking their options; none for Busy. Throws any other error. */
+function repliesIn(method: string, answer: Answer, options: HeaderOptions): readonly ReplyWithOptions[] {
+  if (answer instanceof Error) {
+    // It may be of another copy of this package, or of one whose classes were renamed by a minifier.
+    if (answer.name !== "Busy") throw answer;
+    return [];
+  }
+  checkOptions(method, options, HEADER_OPTIONS);
+  const isList = Array.isArray(answer);
+  const replies = isList ? (answer as readonly ReplyWithOptions[]) : [{ reply: answer as Reply, ...options }];
+  for (const { reply: _, ...given } of replies) {
+    checkOptions(method, given, HEADER_OPTIONS);
+    checkFlag("standard", given.standard);
+    checkFlag("xRateLimit", given.xRateLimit);
+    if (given.version !== undefined && given.version !== 10) {
+      throw new RangeError(`version must be 10, the draft that this package knows, not ${quote(given.version)}`);
     }
   }
-  return replies.filter(({ reply }) => reply.reachable);
+  return replies;
 }
+
+/** Returns whether a limiter decided: the server, or the one in `unreachable`. Otherwise the limit is 0, without answers. */
+const isDecided = ({ reply }: ReplyWithOptions): boolean =>
+  reply.reachable || reply.limit > 0 || ("answers" in reply && reply.answers.length > 0);
 
 /** The longest wait for what others hold. */
 const HELD_WAIT_MS = 1000;
@@ -208,36 +214,33 @@ function waitMs(reply: Reply | AllReply): number {
 }
 
 /** Returns the reply that denies for the longest time; if none denies, the one with the least left. */
-function tightest(repliesWithOptions: readonly ReplyWithOptions[]): Reply | undefined {
-  const replies = repliesWithOptions.map(({ reply }) => reply);
-  const denials = replies.filter(({ allowed }) => !allowed);
-  const [first, ...others] = denials.length > 0 ? denials : replies;
-  const isTighter = (one: Reply, other: Reply): boolean =>
-    denials.length > 0 ? waitMs(one) > waitMs(other) : one.remaining < other.remaining;
-  return others.reduce<Reply | undefined>((best, reply) => (best && isTighter(reply, best) ? reply : best), first);
+function tightest(replies: readonly ReplyWithOptions[]): Reply | undefined {
+  const all = replies.map(({ reply }) => reply);
+  const denials = all.filter(({ allowed }) => !allowed).sort((one, other) => waitMs(other) - waitMs(one));
+  return denials[0] ?? all.sort((one, other) => one.remaining - other.remaining)[0];
 }
 
 /**
- * Returns one set of headers for all limits of a request, such as those of a middleware and of a route. RateLimit and
- * RateLimit-Policy have an item for each limit. X-RateLimit-* are of the tightest limit: the one that denies for the longest
- * time, or else the one with the least left. Retry-After is set if the request is denied and can be allowed later. Replies
- * without a server are left out.
+ * Returns the headers for a reply, or one set of headers for all limits of a request, such as those of a middleware and of a
+ * route. RateLimit and RateLimit-Policy have an item for each limit. X-RateLimit-* are of the tightest limit: the one that
+ * denies for the longest time, or else the one with the least left. Retry-After is set if the request is denied and can be
+ * allowed later. Replies that no limiter decided are left out, and Busy has no headers. Other errors are thrown.
  */
-export function mergedHeaders(replies: readonly ReplyWithOptions[]): Record<string, string> {
-  const reached = checkReplies("mergedHeaders", replies);
+export function headers(answer: Answer, options: HeaderOptions = {}): Record<string, string> {
+  const decided = repliesIn("headers", answer, options).filter(isDecided);
   const fields: Record<string, string> = {};
-  const items = uniqueItems(reached).flatMap((group, index) => ((reached[index]?.standard ?? true) ? group : []));
+  const items = itemsOf(decided).filter(({ standard }) => standard);
   if (items.length > 0) {
     fields["RateLimit-Policy"] = items.map(policyItem).join(", ");
     fields["RateLimit"] = items.map(limitItem).join(", ");
   }
-  const shown = tightest(reached.filter(({ xRateLimit }) => xRateLimit ?? true));
+  const shown = tightest(decided.filter(({ xRateLimit }) => xRateLimit ?? true));
   if (shown !== undefined) {
     fields["X-RateLimit-Limit"] = String(shown.limit);
     fields["X-RateLimit-Remaining"] = String(shown.remaining);
     fields["X-RateLimit-Reset"] = String(inSeconds(shown.resetAfterMs));
   }
-  const deciding = tightest(reached);
+  const deciding = tightest(decided);
   if (deciding !== undefined && !deciding.allowed && deciding.retryAfterMs !== null) {
     fields["Retry-After"] = String(inSeconds(waitMs(deciding)));
   }
@@ -245,41 +248,20 @@ export function mergedHeaders(replies: readonly ReplyWithOptions[]): Record<stri
 }
 
 /**
- * Returns the headers for a reply; none if Redis could not be reached. RateLimit and RateLimit-Policy have an item for each
- * limit. X-RateLimit-* are of the limit that decides. Retry-After is set if the call was denied and can be allowed later.
- */
-export function headers(reply: Reply | AllReply, options: HeaderOptions = {}): Record<string, string> {
-  checkOptions("headers", options, HEADER_OPTIONS);
-  return mergedHeaders([{ reply, ...options }]);
-}
-
-const PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#";
-
-/** The problem if the server did not get to a call, or could not be reached. */
-export const REDUCED_CAPACITY: Problem = {
-  type: `${PROBLEM_TYPES}temporary-reduced-capacity`,
-  title: "Request cannot be satisfied due to temporary server capacity constraints",
-  status: 503,
-  "violated-policies": [],
-};
-
-/**
  * Returns the problem details of a denied request, with its status: 429 `quota-exceeded`, or 503
- * `temporary-reduced-capacity` if Redis could not be reached. Several replies for one request are given as to mergedHeaders.
+ * `temporary-reduced-capacity` if a denial is one that no limiter decided, and for Busy. Other errors are thrown.
  */
-export function problem(denied: Reply | AllReply | readonly ReplyWithOptions[], options: HeaderOptions = {}): Problem {
-  const replies = Array.isArray(denied)
-    ? (denied as readonly ReplyWithOptions[])
-    : [{ reply: denied as Reply, ...options }];
-  const reached = checkReplies("problem", replies);
-  if (reached.every(({ reply }) => reply.allowed)) return REDUCED_CAPACITY;
-  const denying = uniqueItems(reached)
-    .flat()
-    .filter((item) => item.hasDenied);
+export function problem(answer: Answer, options: HeaderOptions = {}): Problem {
+  const replies = repliesIn("problem", answer, options);
+  const denials = replies.filter(({ reply }) => !reply.allowed);
+  const isQuota = denials.length > 0 && denials.every(isDecided);
+  const items = isQuota ? itemsOf(replies.filter(isDecided)) : [];
   return {
-    type: `${PROBLEM_TYPES}quota-exceeded`,
-    title: "Request cannot be satisfied as assigned quota has been exceeded",
-    status: 429,
-    "violated-policies": denying.map(({ name }) => name),
+    type: `https://iana.org/assignments/http-problem-types#${isQuota ? "quota-exceeded" : "temporary-reduced-capacity"}`,
+    title: isQuota
+      ? "Request cannot be satisfied as assigned quota has been exceeded"
+      : "Request cannot be satisfied due to temporary server capacity constraints",
+    status: isQuota ? 429 : 503,
+    "violated-policies": items.filter((item) => item.hasDenied).map(({ name }) => name),
   };
 }

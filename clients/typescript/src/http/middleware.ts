@@ -1,83 +1,153 @@
-/** The part of the middleware that all frameworks share. It asks limits, and collects the replies for one request. */
+/**
+ * The part of the middleware that all frameworks share: it asks the limits of a request, and collects the replies for one set
+ * of headers.
+ */
 
-import { checkOptions } from "../check.js";
+import { checkOptions, quote } from "../check.js";
+import type { Clause, Clauses } from "../clauses.js";
+import { Denied } from "../errors.js";
+import type { Limiter } from "../limiter.js";
+import { unreached, type AllReply, type Reply } from "../replies.js";
 import {
-  HEADER_OPTIONS,
-  mergedHeaders,
+  headers,
   problem,
-  PROBLEM_TYPE,
-  REDUCED_CAPACITY,
+  STYLE_OPTIONS,
   type HeaderOptions,
+  type PartitionKey,
   type Problem,
   type ReplyWithOptions,
 } from "./headers.js";
-import { unreached, type AllReply, type Reply } from "../replies.js";
 
-/** A reply of the limiter, or null or undefined for a request without a limit. */
-export type CheckResult = Reply | AllReply | null | undefined;
+/** A Limiter or a MemoryLimiter. */
+export type RequestLimiter = Pick<Limiter, "all" | "acquire">;
 
-/** The state of a request after a limit was asked. */
-export interface RequestOutcome {
-  /** The headers for all limits that were asked for the request so far. */
-  headers: Record<string, string>;
-  /** Undefined if the request is allowed. The problem is the body of the response. */
-  denial: { reply: Reply | AllReply; problem: Problem } | undefined;
+/** One limit of a request, or several as for Limiter.all; null or undefined for a request without a limit. */
+export type RequestLimits = Clause | Clauses | null | undefined;
+
+/** Returns the limits of a request, from the arguments that the framework gives. */
+export type LimitsOf<Args extends unknown[]> = (...args: Args) => RequestLimits | Promise<RequestLimits>;
+
+/** Options of the headers that a middleware sets. Limits and names are those of the clauses. */
+export interface StyleOptions<Request> extends Omit<HeaderOptions, "limits" | "names" | "pk"> {
+  /** The partition key of the limits, such as the tenant that they are counted by. Clients can read it. */
+  pk?: PartitionKey | ((request: Request) => PartitionKey | undefined) | undefined;
 }
+
+/** A denied request. */
+export interface Denial {
+  /** The reply; if the limiter threw Busy, that of a denial that no limiter decided. */
+  reply: Reply | AllReply;
+  /** The body of the response. */
+  problem: Problem;
+}
+
+/** Asks the limits of a request, and adds the reply to those on `target`. `end` settles when the response has ended. */
+export type Ask<Args extends unknown[]> = (
+  target: object,
+  end: () => Promise<void>,
+  ...args: Args
+) => Promise<Denial | undefined>;
 
 // It is shared by all copies of this package, such as that of `require` and that of `import`.
 const REPLIES = Symbol.for("redis-ratelimit-client.replies");
 
-/** A reply with the middleware that asked, which is known by its options. */
-interface MiddlewareReply extends ReplyWithOptions {
-  middleware: HeaderOptions;
+/** The replies for a request, by what asked for them. If a middleware asks twice, its last reply counts. */
+function entriesOf(target: object): Map<unknown, ReplyWithOptions> {
+  // A response of Fastify, and a request of Hono, have that of Node or of the Fetch API in `raw`.
+  const { raw } = target as { raw?: unknown };
+  const holder = (typeof raw === "object" && raw !== null ? raw : target) as {
+    [REPLIES]?: Map<unknown, ReplyWithOptions>;
+  };
+  return (holder[REPLIES] ??= new Map());
 }
 
-/** Returns the list of replies for a request, which is kept on its response. */
-function repliesOn(response: object): MiddlewareReply[] {
-  const holder = response as { [REPLIES]?: MiddlewareReply[] };
-  holder[REPLIES] ??= [];
-  return holder[REPLIES];
+/**
+ * Returns the replies for a request so far: those of its middleware, and those of addReply. `target` is as there. What a
+ * middleware reserved is the `reservation` of its reply.
+ */
+export const repliesOf = (target: object): (Reply | AllReply)[] =>
+  [...entriesOf(target).values()].map(({ reply }) => reply);
+
+/** Returns one set of headers for all replies on `target`. */
+export const headersOn = (target: object): Record<string, string> => headers([...entriesOf(target).values()]);
+
+/** The members of a response of Node, Express, Fastify or Nest that set a header. */
+interface HeaderSetter {
+  header?: (name: string, value: string) => unknown;
+  setHeader?: (name: string, value: string) => unknown;
 }
 
-/** Throws a TypeError if the arguments of a middleware are wrong. `ownOptions` are those that are not about headers. */
-export function checkMiddleware(
-  name: string,
-  check: unknown,
-  options: object,
-  ownOptions: readonly string[] = [],
-): void {
-  if (typeof check !== "function") throw new TypeError(`${name} takes a function that asks the limiter`);
-  checkOptions(name, options, [...HEADER_OPTIONS, ...ownOptions]);
-}
-
-/** Asks a limit for the request with this `response`. If the limiter throws Busy, the request is refused. */
-export async function askLimit(
-  response: object,
-  check: () => Promise<CheckResult> | CheckResult,
-  options: HeaderOptions,
-): Promise<RequestOutcome> {
-  const entries = repliesOn(response);
-  let reply: CheckResult;
-  try {
-    reply = await check();
-  } catch (error) {
-    // It may be of another copy of this package, or of one whose classes were renamed by a minifier.
-    if (!(error instanceof Error) || error.name !== "Busy") throw error;
-    return { headers: {}, denial: { reply: unreached(false), problem: REDUCED_CAPACITY } };
-  }
-  if (reply === null || reply === undefined) return { headers: {}, denial: undefined };
-  const entry = { reply, ...options, middleware: options };
-  // If a middleware asks twice, for the application and for a route, its last reply counts.
-  const previous = entries.findIndex(({ middleware }) => middleware === options);
-  if (previous < 0) entries.push(entry);
-  else entries[previous] = entry;
-  const replies = entries.map(({ middleware: _, ...replyWithOptions }) => replyWithOptions);
-  const headers = mergedHeaders(replies);
-  if (reply.allowed) return { headers, denial: undefined };
+/** Adds a reply, and sets the headers again. Returns the problem if the reply is a denial. */
+function add(target: object, by: unknown, entry: ReplyWithOptions): Problem | undefined {
+  const entries = entriesOf(target);
+  entries.set(by, entry);
+  const { header, setHeader = header } = target as HeaderSetter;
+  for (const [name, value] of Object.entries(headersOn(target))) setHeader?.call(target, name, value);
   // The problem names all limits that denied, even those that the program ignored.
-  return { headers, denial: { reply, problem: reply.reachable ? problem(replies) : REDUCED_CAPACITY } };
+  return entry.reply.allowed ? undefined : problem([...entries.values()]);
 }
 
-/** Returns the body of a refusal. */
-export const bodyOf = (refused: Problem): string => JSON.stringify(refused);
-export { PROBLEM_TYPE };
+/**
+ * Adds a reply to the headers of its request, next to those of the middleware: for a limit that a route asks by itself.
+ * `target` is the response of Node, Express, Fastify or Nest, whose headers are set, or the request of the Fetch API. Returns
+ * the problem if the reply is a denial.
+ */
+export const addReply = (target: object, reply: Reply | AllReply, options: HeaderOptions = {}): Problem | undefined =>
+  add(target, Symbol("reply"), { reply, ...options });
+
+/** Asks limits. Holds what they reserve until `end` settles. */
+function askOrHold(limiter: RequestLimiter, clauses: Clauses, end: () => Promise<void>): Promise<AllReply> {
+  if (!clauses.flat().some(({ reserves }) => reserves)) return limiter.all(clauses);
+  return new Promise((resolve, reject) => {
+    const untilEnd = ({ reply }: { reply: Reply }) => {
+      const ended = end();
+      resolve(reply as AllReply);
+      return ended;
+    };
+    // Nobody can be told about an error after the response.
+    limiter.acquire(clauses, untilEnd).catch((error: unknown) => {
+      if ((error as Error).name === "Denied") resolve((error as Denied).reply as AllReply);
+      else reject(error);
+    });
+  });
+}
+
+/** Returns a function that asks the limits of each request. Throws a TypeError if the arguments of a middleware are wrong. */
+export function asker<Request, Args extends unknown[]>(
+  name: string,
+  limiter: RequestLimiter,
+  limits: LimitsOf<[Request, ...Args]>,
+  options: StyleOptions<Request> & { denied?: unknown },
+): Ask<[Request, ...Args]> {
+  if (typeof (limiter as Partial<RequestLimiter> | undefined)?.all !== "function") {
+    throw new TypeError(`${name} takes a limiter, not ${quote(limiter)}`);
+  }
+  if (typeof limits !== "function")
+    throw new TypeError(`${name} takes a function that returns the limits of a request`);
+  checkOptions(name, options, [...STYLE_OPTIONS, "denied"]);
+  const { pk, denied: _, ...style } = options;
+  const ask: Ask<[Request, ...Args]> = async (target, end, request, ...args) => {
+    const given = await limits(request, ...args);
+    if (given === null || given === undefined) return undefined;
+    const clauses = Array.isArray(given) ? (given as Clauses) : [given as Clause];
+    let reply: AllReply;
+    try {
+      reply = await askOrHold(limiter, clauses, end);
+    } catch (error) {
+      return { reply: unreached(false), problem: problem(error as Error) };
+    }
+    const asked = clauses.flat();
+    const found = add(target, ask, {
+      reply,
+      ...style,
+      pk: typeof pk === "function" ? pk(request) : pk,
+      limits: asked.map(({ limit }) => limit),
+      names: asked.map(({ givenName }) => givenName),
+    });
+    return found && { reply, problem: found };
+  };
+  return ask;
+}
+
+/** Returns whether a response takes back what its request reserved: an error of the server, or a denial. */
+export const isRefusal = (status: number): boolean => status >= 500 || status === 429;

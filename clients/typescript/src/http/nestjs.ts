@@ -6,18 +6,16 @@
 
 import { HttpException, UseGuards, type CanActivate, type ExecutionContext } from "@nestjs/common";
 
-import { checkMiddleware, PROBLEM_TYPE, askLimit, type CheckResult } from "./middleware.js";
-import type { HeaderOptions, Problem } from "./headers.js";
+import { PROBLEM_TYPE, type Problem } from "./headers.js";
+import type { LimitsOf, RequestLimiter, StyleOptions } from "./middleware.js";
+import { nodeAsker } from "./node.js";
 
-export type { CheckResult } from "./middleware.js";
+export type { LimitsOf, RequestLimiter, RequestLimits, StyleOptions } from "./middleware.js";
 export type { ClientOrLimits } from "../adapters/counting.js";
 export { RatelimitThrottlerStorage } from "../adapters/throttler-storage.js";
 export type { ThrottlerRecord, ThrottlerStorageOptions } from "../adapters/throttler-storage.js";
 
-/** Asks the limiter. Returns its reply, or null or undefined for a request without a limit. */
-export type GuardCheck<Request> = (request: Request, context: ExecutionContext) => Promise<CheckResult> | CheckResult;
-
-/** Thrown for a denied request: 429, or 503 if Redis could not be reached or the limiter threw Busy. */
+/** Thrown for a denied request: 429, or 503 if no limiter could decide or it threw Busy. */
 export class RateLimitException extends HttpException {
   constructor(
     /** The body of the response. */
@@ -27,45 +25,37 @@ export class RateLimitException extends HttpException {
   }
 }
 
+/** A response of Express, or of Fastify. */
 interface HttpResponse {
-  /** In Fastify, the response of Node. */
-  raw?: object;
-  header?: (name: string, value: string) => unknown;
-  setHeader?: (name: string, value: string) => unknown;
-}
-
-function setHeader(response: HttpResponse, name: string, value: string): void {
-  if (typeof response.header === "function") response.header(name, value);
-  else response.setHeader?.(name, value);
+  header?(name: string, value: string): unknown;
 }
 
 /**
- * A guard that asks `check` before each HTTP request, and reports the limits in headers. It throws a RateLimitException,
- * whose body has the problem details as JSON. In contexts without an HTTP response no headers are set.
+ * A guard that asks the limits of each HTTP request, and reports them in headers. What a clause reserves is held until the
+ * response was sent. It throws a RateLimitException, whose body has the problem details as JSON. In contexts without an HTTP
+ * response no headers are set, and nothing can be reserved.
  *
- *     const ask = (request: Request) => limiter.throttle(`web:${clientAddress(request)}`, RATE);
- *     app.useGlobalGuards(new RateLimitGuard(ask, { limits: RATE }));
+ *     const limits = (request: Request) => clause.throttle(`web:${clientAddress(request)}`, RATE);
+ *     app.useGlobalGuards(new RateLimitGuard(limiter, limits));
  */
 export class RateLimitGuard<Request = never> implements CanActivate {
-  readonly #check: GuardCheck<Request>;
-  readonly #options: HeaderOptions;
+  readonly #ask: ReturnType<typeof nodeAsker<Request, [ExecutionContext]>>;
 
-  constructor(check: GuardCheck<Request>, options: HeaderOptions = {}) {
-    checkMiddleware("RateLimitGuard", check, options);
-    this.#check = check;
-    this.#options = options;
+  constructor(
+    limiter: RequestLimiter,
+    limits: LimitsOf<[Request, ExecutionContext]>,
+    options: StyleOptions<Request> = {},
+  ) {
+    this.#ask = nodeAsker("RateLimitGuard", limiter, limits, options);
   }
 
   /** Called by Nest. */
   async canActivate(context: ExecutionContext): Promise<boolean> {
     const http = context.switchToHttp();
-    const isHttp = context.getType() === "http";
-    const response: HttpResponse = isHttp ? http.getResponse<HttpResponse>() : {};
-    const ask = () => this.#check(http.getRequest<Request>(), context);
-    const { denial, headers } = await askLimit(response.raw ?? response, ask, this.#options);
-    for (const [name, value] of Object.entries(headers)) setHeader(response, name, value);
+    const response = context.getType() === "http" ? http.getResponse<HttpResponse>() : {};
+    const denial = await this.#ask(response, http.getRequest<Request>(), context);
     if (denial === undefined) return true;
-    setHeader(response, "Content-Type", PROBLEM_TYPE);
+    response.header?.("Content-Type", PROBLEM_TYPE);
     throw new RateLimitException(denial.problem);
   }
 }
@@ -73,12 +63,13 @@ export class RateLimitGuard<Request = never> implements CanActivate {
 /**
  * Returns a decorator that limits a controller or one of its methods.
  *
- *     const ask = (request: Request) => limiter.window(`search:${clientAddress(request)}`, SEARCH);
- *     @RateLimit(ask, { limits: SEARCH, names: "search" })
+ *     const limits = (request: Request) => clause.window(`search:${clientAddress(request)}`, SEARCH, { name: "search" });
+ *     @RateLimit(limiter, limits)
  */
 export function RateLimit<Request = never>(
-  check: GuardCheck<Request>,
-  options: HeaderOptions = {},
+  limiter: RequestLimiter,
+  limits: LimitsOf<[Request, ExecutionContext]>,
+  options: StyleOptions<Request> = {},
 ): MethodDecorator & ClassDecorator {
-  return UseGuards(new RateLimitGuard(check, options));
+  return UseGuards(new RateLimitGuard(limiter, limits, options));
 }
