@@ -39,31 +39,24 @@ export interface Clock {
 
 /** The shortest lease. Of a shorter one too little would be left, as a lease is given up early. */
 export const MIN_LEASE_MS = 20;
-/** The exports for leases, which clients/typescript/native/src/leases.rs describes. */
-interface LeaseExports {
-  lease_open(
-    length: number,
-    isPolicy: number,
-    limit: bigint,
-    countedMs: number,
-    leaseMs: number,
-    leave: bigint,
-    monotonic: number,
-    wall: number,
-  ): number;
+/** An export for leases, see clients/typescript/native/src/leases.rs. */
+type LeaseCall = (handle: number, a: number, b: number, monotonic: number, wall: number) => number;
+type LeaseMethod =
+  | "take"
+  | "want"
+  | "rounds"
+  | "next_round"
+  | "receive"
+  | "fail"
+  | "error"
+  | "unsettled"
+  | "next_at"
+  | "close"
+  | "is_settled";
+interface LeaseExports extends Record<`lease_${LeaseMethod}`, LeaseCall> {
+  lease_open(length: number, monotonic: number, wall: number): number;
   lease_free(handle: number): void;
   lease_taken(): number;
-  lease_take(handle: number, quantity: number, isCounted: number, monotonic: number, wall: number): number;
-  lease_want(handle: number, quantity: number, isCounted: number, monotonic: number, wall: number): number;
-  lease_rounds(handle: number): number;
-  lease_next_round(handle: number, monotonic: number, wall: number): number;
-  lease_receive(handle: number, length: number, firstError: number, monotonic: number, wall: number): void;
-  lease_fail(handle: number, error: number, isSent: number, monotonic: number, wall: number): void;
-  lease_error(handle: number, awaited: number): number;
-  lease_unsettled(handle: number): number;
-  lease_next_at(handle: number, monotonic: number, wall: number): number;
-  lease_close(handle: number): void;
-  lease_is_settled(handle: number): number;
 }
 
 /** The results of `lease_take` that are no decision: the server must be asked, the policy is a semaphore. */
@@ -161,19 +154,16 @@ export class Leases {
   constructor(instance: Instance<LeaseExports>, terms: Terms, clock: Clock, wake: () => void) {
     [this.#instance, this.#terms, this.#clock, this.#wake] = [instance, terms, clock, wake];
     const { window, leaseMs, leave } = terms;
-    const isPolicy = typeof window === "string";
-    const words = [randomName(), ...limitWords(window), ...limitOptions(window)];
-    this.#handle = instance.exports.lease_open(
-      instance.write(words),
-      Number(isPolicy),
-      isPolicy ? 0n : BigInt(window.limit),
-      countedMs(window),
-      leaseMs,
-      BigInt(leave),
-      clock.monotonic(),
-      clock.wall(),
-    );
+    const limit = typeof window === "string" ? "" : String(window.limit);
+    const numbers = [limit, String(countedMs(window)), String(leaseMs), String(leave)];
+    const words = [randomName(), ...numbers, ...limitWords(window), ...limitOptions(window)];
+    this.#handle = instance.exports.lease_open(instance.write(words), clock.monotonic(), clock.wall());
     this.#taken = this.#viewTaken();
+  }
+
+  #call(method: LeaseMethod, a = 0, b = 0): number {
+    const { exports } = this.#instance;
+    return exports[`lease_${method}`](this.#handle, a, b, this.#clock.monotonic(), this.#clock.wall());
   }
 
   #viewTaken(): Float64Array {
@@ -213,9 +203,7 @@ export class Leases {
 
   /** Requests what a take needs. Returns the number of rounds after which the caller tries it again. */
   want(quantity: number, isCounted = false): number {
-    const { exports } = this.#instance;
-    const [monotonic, wall] = [this.#clock.monotonic(), this.#clock.wall()];
-    const awaited = exports.lease_want(this.#handle, quantity, Number(isCounted), monotonic, wall);
+    const awaited = this.#call("want", quantity, Number(isCounted));
     if (awaited === CLOSED) throw new Closed("the local limit was closed");
     if (awaited < 0) this.#refuseSemaphore();
     this.#wake();
@@ -224,13 +212,12 @@ export class Leases {
 
   /** The number of rounds that are over. */
   get rounds(): number {
-    return this.#instance.exports.lease_rounds(this.#handle);
+    return this.#call("rounds");
   }
 
   /** Returns the commands to send now; undefined if there are none. */
   nextRound(): Word[][] | undefined {
-    const { exports } = this.#instance;
-    if (exports.lease_next_round(this.#handle, this.#clock.monotonic(), this.#clock.wall()) === 0) return undefined;
+    if (this.#call("next_round") === 0) return undefined;
     const commands = this.#instance.json() as Word[][];
     for (const words of commands) words[1] = this.#terms.key;
     return commands;
@@ -238,7 +225,7 @@ export class Leases {
 
   /** Returns when nextRound() should be called next if wake() is not called before; undefined if it need not. */
   nextAt(): number | undefined {
-    const at = this.#instance.exports.lease_next_at(this.#handle, this.#clock.monotonic(), this.#clock.wall());
+    const at = this.#call("next_at");
     return at === Infinity ? undefined : at;
   }
 
@@ -251,17 +238,13 @@ export class Leases {
 
   /** Reads the replies to a round, error replies among them. */
   receive(replies: readonly (Reply | number | Error)[]): void {
-    const instance = this.#instance;
     const first = replies.some(isErrorReply) ? this.#keep(replies) : 0;
-    const length = instance.write(replies.map(replyWord));
-    instance.exports.lease_receive(this.#handle, length, first, this.#clock.monotonic(), this.#clock.wall());
+    this.#call("receive", this.#instance.write(replies.map(replyWord)), first);
   }
 
   /** Records that the round got no replies. `isSent` is whether the server may have executed it. */
   fail(error: unknown, isSent: boolean): void {
-    const number = this.#keep([error]);
-    const [monotonic, wall] = [this.#clock.monotonic(), this.#clock.wall()];
-    this.#instance.exports.lease_fail(this.#handle, number, Number(isSent), monotonic, wall);
+    this.#call("fail", this.#keep([error]), Number(isSent));
   }
 
   #error(number: number): unknown {
@@ -273,23 +256,23 @@ export class Leases {
 
   /** Returns the error of a round, or of a later one; undefined if there is none. */
   errorSince(round: number): unknown {
-    return this.#error(this.#instance.exports.lease_error(this.#handle, round));
+    return this.#error(this.#call("error", round));
   }
 
   /** Settles what is held, and requests nothing more. */
   close(): void {
     this.#isClosing = true;
-    this.#instance.exports.lease_close(this.#handle);
+    this.#call("close");
     this.#wake();
   }
 
   /** True after close() if nothing is held any more, or the leases have given up settling. */
   get isSettled(): boolean {
-    return this.#instance.exports.lease_is_settled(this.#handle) !== 0;
+    return this.#call("is_settled") !== 0;
   }
 
   /** Returns why not everything was settled; undefined if it was. */
   unsettled(): unknown {
-    return this.#error(this.#instance.exports.lease_unsettled(this.#handle));
+    return this.#error(this.#call("unsettled"));
   }
 }

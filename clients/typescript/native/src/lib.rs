@@ -161,9 +161,14 @@ impl Instance {
                 return values.len() as i32;
             }
         }
+        self.write(value);
+        JSON
+    }
+
+    /// Writes a value to the output.
+    fn write(&mut self, value: &Value) {
         self.output.clear();
         json(value, &mut self.output);
-        JSON
     }
 }
 
@@ -197,8 +202,7 @@ pub extern "C" fn take_ended(now: f64) -> usize {
             |ticket: Ticket| Value::Integer(i64::try_from(ticket.number()).unwrap_or(i64::MAX));
         let pairs =
             ended.into_iter().map(|(ticket, reply)| Value::Array(vec![number(ticket), reply]));
-        instance.output.clear();
-        json(&Value::Array(pairs.collect()), &mut instance.output);
+        instance.write(&Value::Array(pairs.collect()));
         count
     })
 }
