@@ -8,10 +8,12 @@ import unittest
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any
+from unittest import mock
 
 from redis_ratelimit import (
     AllReply,
     Clause,
+    Lapsed,
     Rate,
     Reply,
     ReplyWithOptions,
@@ -23,7 +25,7 @@ from redis_ratelimit import (
     problem,
     semaphore,
 )
-from redis_ratelimit.http.exchange import Exchange
+from redis_ratelimit.http.exchange import Exchange, Held
 
 from .fixtures import ADDRESSES, HEADERS, HTTP, as_list, limit, reply
 
@@ -174,6 +176,15 @@ class SeveralLimits(unittest.TestCase):
         made.add(DENIED, None, ())
         made.is_busy = True
         self.assertEqual((made.status, made.problem()["status"], made.websocket_code), (503, 503, 1013))
+
+    def test_what_cannot_be_settled_at_the_end_of_a_request_is_logged(self) -> None:
+        for status in 200, 500:
+            reservation = mock.MagicMock()
+            reservation.__exit__.side_effect = Lapsed("a test")
+            with self.assertLogs("redis_ratelimit", "WARNING") as logged, Held(reservation) as held:
+                held.status = status
+            self.assertIn("not settled: Lapsed: a test", logged.output[0])
+            self.assertEqual(reservation.__exit__.call_args.args[1] is None, status == 200)
 
 
 class Addresses(unittest.TestCase):

@@ -69,7 +69,9 @@ class RateLimit(Rule[[HttpRequest]]):
             exchange = Exchange.of(request)
             is_writer = exchange.begin_writing()
             async with await self._ask_async(exchange, request) as held:
-                response = await view(request, *args, **kwargs) if exchange.status == 200 else _denial(exchange)
+                response: Any = _denial(exchange)
+                if exchange.status == 200:
+                    response = await view(request, *args, **kwargs)
                 held.status = response.status_code
                 if response.streaming and response.is_async:
                     response.streaming_content = _streamed(held.moved(), response.streaming_content)

@@ -7,11 +7,9 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any, ClassVar, Generic, ParamSpec, Union
 
-from .. import asyncio
-from .._internal.clauses import Clause, Clauses
-from .._internal.limiter import Limiter
-from .._internal.parameters import Key, Rate, Window, check_policy, is_semaphore
-from .._internal.replies import Reply
+from .. import Clause, Limiter, Rate, Reply, Window, asyncio
+from .._internal.parameters import check_policy, is_semaphore
+from ..types import Clauses, Key
 from .exchange import Exchange, Held
 from .headers import Limit, PartitionKey, ReplyWithOptions
 
