@@ -99,6 +99,7 @@ class Configuration(unittest.TestCase):
         expected = Settings(made.limits, "redis://h:1", "p", ("organization",), "10s", 0.5, Fraction(1, 4), 7, True)
         self.assertEqual(made, expected)
         self.assertEqual(settings({"calls": 1}, unreachable="allow").unreachable, "allow")
+        self.assertEqual(settings({"calls": 1}, deadline="250ms").deadline, "250ms")
 
     def test_a_mistake_says_where_it_is_and_what_is_allowed(self) -> None:
         good = {"calls": 1}
@@ -112,6 +113,7 @@ class Configuration(unittest.TestCase):
             ({"limits": [good], "lease": "soon"}, "^lease: lease must be a number with a unit"),
             ({"limits": [good], "lease": "0s"}, "^lease: lease must be at least 1 ms"),
             ({"limits": [good], "deadline": 0}, "^deadline: deadline must be a number of seconds above 0"),
+            ({"limits": [good], "deadline": "soon"}, "^deadline: deadline must be a number with a unit"),
             ({"limits": [good], "max_tokens": 0}, "^max_tokens: max_tokens must be an integer from 1"),
             ({"limits": [good], "unreachable": "raise"}, "^unreachable: unreachable must be allow, deny or a share"),
             ({"limits": [good], "unreachable": {"share": 2}}, "^unreachable: "),

@@ -128,9 +128,8 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         self.settings = settings
-        unreachable: Any = settings.unreachable
-        if not isinstance(unreachable, str):
-            unreachable = MemoryLimiter(share=unreachable)
+        choice = settings.unreachable
+        unreachable = choice if isinstance(choice, str) else MemoryLimiter(share=choice)
         client = _uris.make_client(settings.url, {}, asynchronous=True)
         self.limiter = Limiter(client, unreachable=unreachable, deadline=settings.deadline)
         library = import_module(f"{_uris.parts(settings.url)[0]}.exceptions")

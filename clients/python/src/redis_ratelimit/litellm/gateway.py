@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from math import ceil
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from .. import AllReply, Clause, Policy, Window, headers, semaphore
@@ -187,7 +187,7 @@ class Settings:
     tag: tuple[str, ...] = ()
     lease: Duration = "30s"
     deadline: Deadline = 1.0
-    unreachable: str | Fraction = "deny"
+    unreachable: Literal["allow", "deny"] | Fraction = "deny"
     #: The tokens that are reserved for an answer if the call sets no maximum. None: the maximum of the model.
     max_tokens: int | None = None
     #: True if a reservation whose lease ends unsettled counts for the period of its limit.
@@ -426,7 +426,7 @@ def _window(unit: str, amount: Any, fields: dict[str, Any], path: Path) -> Windo
             return amount
         is_number = type(amount) is int and amount >= 0
         _check(is_number, amount, place, "how many may run at the same time, or a policy")
-        return semaphore(amount)
+        return semaphore(int(amount))
     if "start" in options:
         options["start"] = _start(options["start"], (*path, "start"))
     if "tz" in options:
