@@ -170,7 +170,7 @@ impl Limiter {
         Call::single(self, Clause::new(key.as_ref(), limit, acquires), Verb::Look)
     }
 
-    /// Reserves 1 in a window or of a semaphore (RL.ACQUIRE) for as long as the [`Reservation`](crate::Reservation) lives.
+    /// Reserves 1 in a window or of a semaphore (RL.ACQUIRE) for as long as the [`Reservation`] lives.
     ///
     /// # Errors
     ///
@@ -203,7 +203,7 @@ impl Limiter {
     }
 
     /// Takes and reserves of several limits, all or nothing (RL.ALL). What is reserved is settled as one, by one
-    /// [`Reservation`](crate::Reservation).
+    /// [`Reservation`].
     ///
     /// # Errors
     ///
