@@ -43,9 +43,10 @@ async function connect(copy: Copy, withinMs: number): Promise<void> {
   let refusal: unknown;
   // Sent with the first bytes, so that a server that hangs up at once can say why in its reply.
   const pinged = copy.send(["PING"]).catch((error: unknown) => {
-    refusal = error;
     // Such as NOPERM or LOADING: the calls that follow are answered too. A full server hangs up.
-    if (!isErrorReply(error) || isServerFull(error)) throw error;
+    if (isErrorReply(error) && !isServerFull(error)) return;
+    refusal = error;
+    throw error;
   });
   pinged.catch(() => {});
   connected.catch(() => {});

@@ -42,6 +42,7 @@ import {
   type ThrottleOptions,
 } from "../src/index.js";
 import { FAILURES } from "../src/breaker.js";
+import { Connections } from "../src/connections.js";
 import { CASES, SPOKEN, inCamelCase, limit, means, Recorder, refused, run, errorOf } from "./fixtures.js";
 import { freePort } from "./servers.js";
 
@@ -162,6 +163,13 @@ suite("calls", () => {
     answer("PONG");
     await sleep(1);
     assert.deepEqual(recorder.sent.slice(FAILURES), ["PING"]);
+  });
+
+  test("a call ends after a second unless the limiter has a deadline", async () => {
+    const begin = performance.now();
+    const limiter = new Limiter({ sendCommand: () => new Promise(() => {}) });
+    await assert.rejects(limiter.throttle("k", "@free"), { message: "the server did not answer within 1000 ms" });
+    assert.ok(performance.now() - begin < 5000);
   });
 
   /** Returns a function that makes a call and then advances the clock, as if the program were busy for that long. */
@@ -713,6 +721,19 @@ suite("without Redis", () => {
 });
 
 suite("the limiter's own connections", () => {
+  test("the error of a connection is why it failed, and not that of the PING on it", async () => {
+    const copy = {
+      connect: () => Promise.reject(new ErrorReply("WRONGPASS invalid username-password pair")),
+      send: () => Promise.reject(new ErrorReply("NOAUTH Authentication required.")),
+      isReady: () => false,
+      close: () => {},
+      lastError: undefined,
+    };
+    const connections = new Connections({ makeCopy: () => copy, settings: () => undefined }, 1000);
+    const call = { key: "k", words: ["RL.INFO", "k"] };
+    await assert.rejects(connections.send(call, { over: false }), (error) => codeOf(error) === "WRONGPASS");
+  });
+
   test("a client of node-redis that must be connected and is not is a mistake, not an outage", async () => {
     const port = await freePort();
     const socket = { host: "127.0.0.1", port, reconnectStrategy: false } as const;
