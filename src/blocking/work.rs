@@ -18,7 +18,7 @@ use commands::decide::{decide, give_back};
 use commands::error::Error;
 use commands::keyspace::Keyspace;
 use commands::reply::TakeCall;
-use commands::waiting::{take_steps, try_heads, LineProgress, TimedReply, WaitingKeyspace};
+use commands::waiting::{take_steps, try_heads, Step, TimedReply, WaitingKeyspace};
 use engine::line::{Cause, LineId, Lines, Ticket};
 use engine::store::{Access, EmptiedKey as _};
 use engine::{DbKey, Decision, Mode};
@@ -81,7 +81,7 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
     }
 
     // A write is dropped if the key has changed so that it is impossible.
-    fn write(&self, line: LineId, key_ctx: KeyContext<'c>, write: PendingWrite) -> LineProgress {
+    fn write(&self, line: LineId, key_ctx: KeyContext<'c>, write: PendingWrite) -> Step {
         let written = match write {
             _ if !self.accepts_write(key_ctx) => Err(Error::InUse),
             PendingWrite::GiveBack { request, granted, granted_us } => {
@@ -93,14 +93,14 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
             }
         };
         if written != Err(Error::InUse) {
-            return LineProgress::MayContinue;
+            return Step::Again;
         }
         let key = key_ctx.db_key();
         change(|lines, now_us| {
             lines.add_write(key, write, now_us);
             lines.postpone(line, now_us);
         });
-        LineProgress::MustWait
+        Step::Later
     }
 }
 

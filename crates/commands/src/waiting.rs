@@ -58,22 +58,28 @@ pub trait WaitingKeyspace: Keyspace {
 
     /// Makes a write that was left to do when a wait ended. If the key cannot be written at the moment, the line waits with
     /// the write.
-    fn write(
-        &self,
-        line: LineId,
-        key: Self::Key,
-        write: <Self::Types as LineTypes>::Write,
-    ) -> LineProgress;
+    fn write(&self, line: LineId, key: Self::Key, write: <Self::Types as LineTypes>::Write)
+        -> Step;
 }
 
-/// Whether a line may take another step now.
+/// What follows a step in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum LineProgress {
-    /// It may: a step was taken, and the next one may be due.
-    MayContinue,
-    /// It has to wait: nothing is due, its head is not granted yet, or its key cannot be written at the moment.
-    MustWait,
+pub enum Step {
+    /// Another one, which may be due.
+    Again,
+    /// Nothing for now: nothing is due, or the key cannot be written at the moment. The line is scheduled for later.
+    Later,
+}
+
+/// What became of the head of a line that was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+enum Tried {
+    /// Its wait is over.
+    Over,
+    /// It goes on waiting: it was denied, or its key cannot be written at the moment.
+    Waits,
 }
 
 /// The maximum number of steps in a line before it is the next line's turn.
@@ -90,8 +96,8 @@ pub fn take_steps<S: WaitingKeyspace>(
     has_time: impl Fn() -> bool,
 ) {
     for _ in 0..STEPS_IN_A_ROW {
-        let progress = take_step(keyspace, line, key, may_write, due_us);
-        if progress == LineProgress::MustWait || !has_time() {
+        let step = take_step(keyspace, line, key, may_write, due_us);
+        if step == Step::Later || !has_time() {
             return;
         }
     }
@@ -104,19 +110,19 @@ pub fn take_step<S: WaitingKeyspace>(
     key: S::Key,
     may_write: bool,
     due_us: u64,
-) -> LineProgress {
+) -> Step {
     match keyspace.change(|lines, _| lines.next_step(line, may_write, due_us)) {
-        None => LineProgress::MustWait,
+        None => Step::Later,
         Some(LineStep::Write(write)) => keyspace.write(line, key, write),
         Some(LineStep::Try { ticket, call, is_overdue }) => {
             let head = (ticket, S::take_call(&call));
             let mode = if is_overdue { Mode::Final } else { Mode::Try };
             let store = keyspace.store(key, Access::Write);
             match try_head(keyspace, line, head, key, store, mode) {
+                // It would be the next step again, although its line was postponed: its key cannot be written.
+                Tried::Waits if is_overdue => Step::Later,
                 // Waiters behind the head may be overdue.
-                LineProgress::MustWait if !is_overdue => LineProgress::MayContinue,
-                // An overdue head that could not be tried would be next again, although its line was postponed.
-                progress => progress,
+                Tried::Waits | Tried::Over => Step::Again,
             }
         }
         Some(LineStep::Dismiss { ticket, call }) => {
@@ -126,7 +132,7 @@ pub fn take_step<S: WaitingKeyspace>(
                 denied = deny_in(Mode::Look);
             }
             keyspace.deliver(ticket, key, denied);
-            LineProgress::MayContinue
+            Step::Again
         }
     }
 }
@@ -145,14 +151,14 @@ pub fn try_heads<'k, S: WaitingKeyspace>(
         // Commands do not end waits that are overdue: by the time of the command, which may lie some time back, a waiter
         // could be denied although enough is available by now.
         let head = (ticket, S::take_call(&call));
-        if try_head(keyspace, line, head, key, open(), Mode::Try) == LineProgress::MustWait {
+        if try_head(keyspace, line, head, key, open(), Mode::Try) == Tried::Waits {
             return;
         }
     }
 }
 
 /// Tries the call at the head of a line, on its key, which `store` opens for writing. If it is denied it goes on waiting in
-/// [`Mode::Try`], but not in [`Mode::Final`], because its time is up. The line may continue if its wait is over.
+/// [`Mode::Try`], but not in [`Mode::Final`], because its time is up.
 fn try_head<S: WaitingKeyspace>(
     keyspace: &S,
     line: LineId,
@@ -160,17 +166,17 @@ fn try_head<S: WaitingKeyspace>(
     key: S::Key,
     store: S::Store<'_>,
     mode: Mode,
-) -> LineProgress {
+) -> Tried {
     match decide(keyspace, store, &call.request, false, mode, || keyspace.accepts_write(key)) {
         Ok(Decision { verdict: Verdict::Denied { wait_us, .. }, .. }) if mode == Mode::Try => {
             let wait_us = wait_us.saturating_sub(keyspace.age_us(key));
             keyspace.change(|lines, now_us| lines.retry_head_after(line, wait_us, now_us));
-            LineProgress::MustWait
+            Tried::Waits
         }
         // The key cannot be written at the moment. The call goes on waiting, even past its deadline.
         Err(Error::InUse) => {
             keyspace.change(|lines, now_us| lines.postpone(line, now_us));
-            LineProgress::MustWait
+            Tried::Waits
         }
         result => {
             if let Ok(decision) = &result {
@@ -178,7 +184,7 @@ fn try_head<S: WaitingKeyspace>(
                 keyspace.note_wait(key, decision.allowed());
             }
             keyspace.deliver(ticket, key, result);
-            LineProgress::MayContinue
+            Tried::Over
         }
     }
 }

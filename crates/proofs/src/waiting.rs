@@ -12,7 +12,7 @@ use commands::keyspace::{Inspection, Keyspace};
 use commands::policies::PolicyVerdict;
 use commands::reply::{TakeCall, TimeUnit};
 use commands::take::{decide_in_turn, Attempt};
-use commands::waiting::{take_steps, try_heads, LineProgress, WaitingKeyspace};
+use commands::waiting::{take_steps, try_heads, Step, WaitingKeyspace};
 use engine::line::{
     deadline_us, Cause, Joining, LineId, LineTypes, Lines, Ticket, TimerChange, POLL_US,
 };
@@ -291,7 +291,7 @@ impl WaitingKeyspace for WorldKeyspace<'_> {
         state.head_could_since = None;
     }
 
-    fn write(&self, _line: LineId, (): (), never: Infallible) -> LineProgress {
+    fn write(&self, _line: LineId, (): (), never: Infallible) -> Step {
         match never {}
     }
 }

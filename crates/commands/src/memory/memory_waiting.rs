@@ -7,7 +7,7 @@ use crate::decide::give_back;
 use crate::error::Error;
 use crate::keyspace::Keyspace;
 use crate::reply::{self, TakeCall};
-use crate::waiting::{take_step, try_heads, LineProgress, TimedReply, WaitingKeyspace};
+use crate::waiting::{take_step, try_heads, Step, TimedReply, WaitingKeyspace};
 use engine::line::{LineId, LineTypes, Lines, Ticket};
 use engine::store::Access;
 use engine::{DbKey, Decision};
@@ -76,8 +76,8 @@ impl MemoryServer {
         loop {
             let due = self.lines.borrow().next_line(passed_us);
             let Some((line, line_key)) = due else { break };
-            let progress = take_step(&&*self, line, line_key.borrowed(), true, passed_us);
-            if progress == LineProgress::MustWait {
+            let step = take_step(&&*self, line, line_key.borrowed(), true, passed_us);
+            if step == Step::Later {
                 // The engine never returns a line without a step. If it did, this loop would never end.
                 break;
             }
@@ -160,7 +160,7 @@ impl<'a> WaitingKeyspace for &'a MemoryServer {
         }
     }
 
-    fn write(&self, _line: LineId, _key: DbKey<'a>, never: Infallible) -> LineProgress {
+    fn write(&self, _line: LineId, _key: DbKey<'a>, never: Infallible) -> Step {
         match never {}
     }
 }
