@@ -1,7 +1,6 @@
 //! Native rate limiting for Redis and Valkey: one atomic command for each decision, with its state in plain Redis types.
 //! docs/commands.md describes the commands, docs/design.md how they work.
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
-#![warn(missing_docs)]
 #![cfg_attr(
     not(test),
     deny(
@@ -10,8 +9,9 @@
     )
 )]
 
-mod blocking;
-mod environment;
+mod call_end;
+mod keys;
+mod log;
 mod module;
 mod redis;
 mod server_call;
@@ -19,6 +19,7 @@ mod state;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod waiting;
 mod zoneinfo;
 
 /// Allocates the server's memory, so that it is part of `used_memory` and counts against `maxmemory`. Unit tests run without

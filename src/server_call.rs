@@ -1,17 +1,22 @@
-//! The calls of this server and the sinks of their replies, as the commands see them.
+//! The calls of this server, the settings that they refer to and the sinks of their replies, as the commands see them.
 
-use crate::blocking;
-use crate::environment::ServerEnvironment;
+use crate::keys::{KeyContext, ServerKeyspace};
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;
 use crate::redis::spread::{spread, Spread};
-use crate::state::{KeyContext, ServerKeyspace};
+use crate::state::State;
+use crate::waiting;
 use commands::arguments::Words;
 use commands::call::ServerCall;
+use commands::environment::Environment;
 use commands::error::Error;
+use commands::policies::{Policies, Policy};
 use commands::reply::{ReplySink, TakeCall};
+use commands::settings::Numbers;
+use engine::calendar::Zone;
 use std::ops::Range;
+use std::sync::Arc;
 
 impl<'a> Words<'a> for Call<'a> {
     fn len(&self) -> usize {
@@ -26,24 +31,24 @@ impl<'a> Words<'a> for Call<'a> {
 impl<'a> ServerCall<'a> for Call<'a> {
     type Key = KeyContext<'a>;
     type Keyspace = ServerKeyspace<'a>;
-    type Environment = ServerEnvironment;
+    type Environment = &'static State;
     type Sink = Context<'a>;
 
     fn keyspace(&self) -> ServerKeyspace<'a> {
-        ServerKeyspace::default()
+        ServerKeyspace::new(State::get())
     }
 
     fn keyspace_for_all(&self, words: Range<usize>) -> Result<ServerKeyspace<'a>, Error> {
         let keys = words.len();
         match spread(self, words) {
-            Spread::Together => Ok(ServerKeyspace::for_keys(keys)),
+            Spread::Together => Ok(self.keyspace().for_keys(keys)),
             Spread::AcrossSlots => Err(Error::CrossSlot),
             Spread::AcrossNodes => Err(Error::SlotMigrating),
         }
     }
 
-    fn environment(&self) -> ServerEnvironment {
-        ServerEnvironment
+    fn environment(&self) -> &'static State {
+        State::get()
     }
 
     fn sink(&self) -> Context<'a> {
@@ -69,7 +74,33 @@ impl<'a> ServerCall<'a> for Call<'a> {
         block_ms: u64,
         wait_us: u64,
     ) -> Result<(), Error> {
-        blocking::join(self, key, take_call, block_ms, wait_us)
+        waiting::join(State::get(), self, key, take_call, block_ms, wait_us)
+    }
+}
+
+impl Environment for &State {
+    fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+
+    fn policies_only(&self) -> bool {
+        self.policies_only.get()
+    }
+
+    fn chosen_timezone(&self) -> Option<Zone> {
+        self.timezone.get()
+    }
+
+    fn zone_by_name(&self, name: &[u8]) -> Option<Zone> {
+        self.zones.with(|zones| zones.zone_by_name(name))
+    }
+
+    fn policies(&self) -> Policies {
+        self.policies.with(|table| table.policies().clone())
+    }
+
+    fn policy(&self, name: &[u8]) -> Option<Arc<Policy>> {
+        self.policies.with(|table| table.policy_by_name(name))
     }
 }
 

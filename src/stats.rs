@@ -1,11 +1,28 @@
-//! Counters for INFO.
+//! Counters for INFO. A crash report reads them in any thread.
 
 use commands::counter::Counter;
 use commands::reply::CallResult;
 use commands::table::COMMANDS;
 
-/// Counters of the calls of one command since the module was loaded, by how they ended.
-#[derive(Debug)]
+/// Counters since the module was loaded.
+#[derive(Default)]
+pub struct Stats {
+    /// The counters of each command, in the order of the table.
+    pub by_command: [CommandStats; COMMANDS.len()],
+    /// Reservations that RL.APPLY turned into events.
+    pub applied: Counter,
+    /// Reservations that RL.RELEASE, or RL.APPLY with 0, released.
+    pub released: Counter,
+    /// Reservations that were dropped because they were gone. INFO calls them lapsed.
+    pub lapsed: Counter,
+    /// Calls that waited and were allowed.
+    pub waited_granted: Counter,
+    /// Calls that waited until their timeout or CLIENT UNBLOCK.
+    pub waited_timed_out: Counter,
+}
+
+/// Counters of the calls of one command, by how they ended.
+#[derive(Default)]
 pub struct CommandStats {
     /// Calls that were allowed, looks that found that a call would be, calls that settled or renewed a reservation, and
     /// reports.
@@ -18,11 +35,6 @@ pub struct CommandStats {
 }
 
 impl CommandStats {
-    /// Counters at zero.
-    pub const fn new() -> CommandStats {
-        CommandStats { allowed: Counter::new(), denied: Counter::new(), errors: Counter::new() }
-    }
-
     /// Counts a call by how it ended. This is the only place where calls are counted for INFO.
     pub fn count<E>(&self, result: &Result<CallResult, E>) {
         match result {
@@ -33,18 +45,3 @@ impl CommandStats {
         }
     }
 }
-
-/// The counters of each command, in the order of the table.
-pub static BY_COMMAND: [CommandStats; COMMANDS.len()] =
-    [const { CommandStats::new() }; COMMANDS.len()];
-
-/// Reservations that RL.APPLY turned into events.
-pub static APPLIED: Counter = Counter::new();
-/// Reservations that RL.RELEASE, or RL.APPLY with 0, released.
-pub static RELEASED: Counter = Counter::new();
-/// Reservations that were dropped because they were gone. INFO calls them lapsed.
-pub static LAPSED: Counter = Counter::new();
-/// Calls that waited and were allowed.
-pub static WAITED_GRANTED: Counter = Counter::new();
-/// Calls that waited until their timeout or CLIENT UNBLOCK.
-pub static WAITED_TIMED_OUT: Counter = Counter::new();

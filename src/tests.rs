@@ -1,9 +1,9 @@
 //! Tests that most calls allocate nothing in Rust, from the server's call to the last element of the reply, and that no key
 //! is open while others may change it.
 
-use crate::environment::NOTIFY_DENIED;
 use crate::module::dispatch::entry_of;
 use crate::redis::fake::{count_allocations, FakeServer, ReplyElement};
+use crate::state::State;
 
 const NOW_US: i64 = 1_700_000_000_000_000;
 
@@ -77,7 +77,7 @@ fn a_call_of_rl_window_allocates_nothing_in_rust() {
 /// Another module that is notified may change or delete the key.
 #[test]
 fn keys_are_closed_when_a_denial_is_notified() {
-    NOTIFY_DENIED.set(b"yes").unwrap();
+    State::get().notify_denied.set(b"yes").unwrap();
     for (name, words) in [
         ("rl.throttle", "RL.THROTTLE k 0 1 60"),
         ("rl.window", "RL.WINDOW k 1 60"),
@@ -90,7 +90,6 @@ fn keys_are_closed_when_a_denial_is_notified() {
         let open = &server.open_when_notified;
         assert!(!open.is_empty() && open.iter().all(|open| *open == 0), "{words}: {open:?}");
     }
-    NOTIFY_DENIED.set(b"no").unwrap();
 }
 
 /// A server may replace a string that is read, and another handle would then use freed memory when it is closed.
@@ -108,6 +107,8 @@ fn a_key_has_one_handle_when_its_string_is_read() {
 #[test]
 fn a_call_of_rl_all_over_eight_limits_allocates_nothing_in_rust_and_over_nine_it_does() {
     let all = entry_of("rl.all");
+    // The module's state, which a load creates.
+    State::get();
     for (number, allocates) in [(1, false), (8, false), (9, true)] {
         let mut server = FakeServer::at(NOW_US);
         let keys: String = (0..number).map(|key| format!(" {{k}}{key}")).collect();

@@ -2,7 +2,6 @@
 //! is read when its zone is first named: 4 kB, once, so that no call is held up by more.
 
 use crate::redis::guard::log;
-use crate::redis::under_lock::UnderLock;
 use engine::calendar::{compiled_release, ZoneRules};
 use std::ffi::{CString, OsStr};
 use std::fs::{metadata, File};
@@ -13,40 +12,39 @@ use std::path::{Path, PathBuf};
 /// The most bytes of a file that are read. The largest of the IANA database has 4 kB.
 const MAX_LEN: u64 = 65_536;
 
-/// The folder, or empty.
-static FOLDER: UnderLock<Vec<u8>> = UnderLock::new(Vec::new);
-
-/// The release of the rules in the folder, or of the compiled ones.
-static RELEASE: UnderLock<String> = UnderLock::new(|| compiled_release().into());
-
-/// Returns the folder. Empty if there is none.
-pub fn folder() -> Vec<u8> {
-    FOLDER.with(|folder| folder.clone())
+/// The folder in use.
+#[derive(Clone)]
+pub struct Zoneinfo {
+    /// Its absolute path. Empty if there is none.
+    pub folder: Vec<u8>,
+    /// The release of the rules in it, such as `2026e`, or `unknown` if it does not say. Without a folder, the release of the
+    /// compiled rules.
+    pub release: String,
 }
 
-/// Changes the folder. Returns whether it was another.
-///
-/// # Errors
-///
-/// A text that says which values are allowed. Nothing changes then.
-pub fn set_folder(new: &[u8]) -> Result<bool, String> {
-    let is_path = new.starts_with(b"/") && !new.contains(&0);
-    if !is_path && !new.is_empty() {
-        return Err("must be the absolute path of a folder, or empty".into());
+impl Default for Zoneinfo {
+    fn default() -> Zoneinfo {
+        Zoneinfo { folder: Vec::new(), release: compiled_release().into() }
     }
-    let is_changed = FOLDER.replace(new.to_vec()) != new;
-    if is_changed {
-        RELEASE.replace(match new {
-            [] => compiled_release().into(),
-            _ => release_in(Path::new(OsStr::from_bytes(new))).unwrap_or_else(|| "unknown".into()),
-        });
-    }
-    Ok(is_changed)
 }
 
-/// Returns the release of the IANA database in use, such as `2026e`, or `unknown` if the folder does not say.
-pub fn release() -> String {
-    RELEASE.with(|release| release.clone())
+impl Zoneinfo {
+    /// Opens a folder. Empty for the compiled rules.
+    ///
+    /// # Errors
+    ///
+    /// A text that says which values are allowed.
+    pub fn open(folder: &[u8]) -> Result<Zoneinfo, String> {
+        if folder.is_empty() {
+            return Ok(Zoneinfo::default());
+        }
+        if !folder.starts_with(b"/") || folder.contains(&0) {
+            return Err("must be the absolute path of a folder, or empty".into());
+        }
+        let release = release_in(Path::new(OsStr::from_bytes(folder)));
+        let release = release.unwrap_or_else(|| "unknown".into());
+        Ok(Zoneinfo { folder: folder.to_vec(), release })
+    }
 }
 
 /// Returns the release that the first line of `tzdata.zi` names, `# version 2026e`.
@@ -57,14 +55,13 @@ fn release_in(folder: &Path) -> Option<String> {
     is_release.then(|| String::from_utf8_lossy(line).into_owned())
 }
 
-/// Returns the rules of a zone in the folder. `None` if there are none, which is logged. The name is one of the compiled
-/// ones, so that no client can choose a path.
-pub fn rules(name: &str) -> Option<ZoneRules> {
-    let folder = folder();
+/// Returns the rules of a zone in a folder. `None` if there are none, which is logged. The name is one of the compiled ones,
+/// so that no client can choose a path.
+pub fn rules(folder: &[u8], name: &str) -> Option<ZoneRules> {
     if folder.is_empty() {
         return None;
     }
-    let path: PathBuf = [OsStr::from_bytes(&folder), OsStr::new(name)].iter().collect();
+    let path: PathBuf = [OsStr::from_bytes(folder), OsStr::new(name)].iter().collect();
     let broken = || Error::new(ErrorKind::InvalidData, "not a compiled time zone");
     let parsed = read(&path).and_then(|bytes| ZoneRules::parse(name, &bytes).ok_or_else(broken));
     match parsed {

@@ -1,10 +1,9 @@
 //! The version of this build, and the line that it logs when it is loaded.
 
-use super::log::{log_notice, PREFIX};
 use super::settings;
-use crate::environment::{NUMBERS, POLICIES};
+use crate::log::{log_notice, PREFIX};
 use crate::redis::context::Context;
-use crate::zoneinfo;
+use crate::state::State;
 use std::ffi::{c_int, CStr};
 
 /// The version of the module.
@@ -37,10 +36,10 @@ const fn number(digits: &str) -> c_int {
 const MAX_LINE: usize = 900;
 
 /// Logs the version, the release of the time zones, the number of policies, and the settings that are not at their defaults.
-pub fn log_load(ctx: Context) {
+pub fn log_load(state: &State, ctx: Context) {
     let (version, commit) = (VERSION.to_string_lossy(), COMMIT.to_string_lossy());
-    let policies = POLICIES.with(|table| table.policies().len());
-    let zones = zoneinfo::release();
+    let policies = state.policies.with(|table| table.policies().len());
+    let zones = state.zoneinfo.with(|zoneinfo| zoneinfo.release.clone());
     let mut line =
         format!("version {version}, commit {commit}, time zones {zones}, {policies} policies");
     let changed = settings::not_default();
@@ -48,7 +47,7 @@ pub fn log_load(ctx: Context) {
     let changed: Vec<_> = changed.iter().filter(|(name, _)| *name != "policies").collect();
     line.push_str(if changed.is_empty() { ", default settings" } else { ", settings:" });
     for (name, value) in changed {
-        let mut numbers = NUMBERS.all().into_iter();
+        let mut numbers = state.numbers.all().into_iter();
         let number = numbers.find(|number| number.name.to_bytes() == name.as_bytes());
         let unit = number.map_or("", |number| number.unit);
         line.push_str(&format!(" {name} {}{unit}", value.escape_ascii()));

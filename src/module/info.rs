@@ -1,62 +1,63 @@
 //! INFO ratelimit.
 
 use super::{build, settings};
-use crate::blocking;
-use crate::environment::ServerEnvironment;
-use crate::redis::info::Info;
-use crate::state::indexes;
-use crate::stats;
-use crate::zoneinfo;
+use crate::redis::info::{Info, InfoSection};
+use crate::state::State;
 use commands::environment::Environment;
 use commands::policies::Counts;
 use commands::table::COMMANDS;
 use std::ffi::CString;
 
-/// Writes the fields of the module's section. If `crashed`, the server is dying.
-pub fn write_fields(info: &Info, crashed: bool) {
-    info.text(c"version", build::VERSION);
-    info.text(c"commit", build::COMMIT);
-    for (command, stats) in COMMANDS.iter().zip(&stats::BY_COMMAND) {
-        let name = command.name.to_string_lossy();
-        let name = name.trim_start_matches("rl.").replace('.', "_");
-        for (outcome, counter) in
-            [("allowed", &stats.allowed), ("denied", &stats.denied), ("errors", &stats.errors)]
-        {
-            if let Ok(field) = CString::new(format!("{name}_{outcome}")) {
-                info.number(&field, counter.get());
+/// The module's section of INFO.
+pub struct ModuleSection;
+
+impl InfoSection for ModuleSection {
+    fn write(info: &Info, crashed: bool) {
+        let state = State::get();
+        info.text(c"version", build::VERSION);
+        info.text(c"commit", build::COMMIT);
+        for (command, stats) in COMMANDS.iter().zip(&state.stats.by_command) {
+            let name = command.name.to_string_lossy();
+            let name = name.trim_start_matches("rl.").replace('.', "_");
+            for (outcome, counter) in
+                [("allowed", &stats.allowed), ("denied", &stats.denied), ("errors", &stats.errors)]
+            {
+                if let Ok(field) = CString::new(format!("{name}_{outcome}")) {
+                    info.number(&field, counter.get());
+                }
             }
         }
+        // A crashing server asks on the thread that crashed, while the main thread may be using these values.
+        if !crashed {
+            report_configuration(state, info);
+            let (indexes, bytes) = state.indexes.totals();
+            info.number(c"indexes", indexes);
+            info.number(c"index_bytes", bytes);
+            info.number(c"waiting", state.waiting.number());
+            info.number(c"waiting_oldest_ms", state.waiting.oldest_wait_ms());
+        }
+        info.number(c"waiting_longest_turn_us", state.waiting.longest_work_us());
+        info.number(c"waited_granted", state.stats.waited_granted.get());
+        info.number(c"waited_timed_out", state.stats.waited_timed_out.get());
+        info.number(c"reservations_applied", state.stats.applied.get());
+        info.number(c"reservations_released", state.stats.released.get());
+        info.number(c"reservations_lapsed", state.stats.lapsed.get());
     }
-    // A crashing server asks on the thread that crashed, while the main thread may be using these values.
-    if !crashed {
-        report_configuration(info);
-        let (indexes, bytes) = indexes::totals();
-        info.number(c"indexes", indexes);
-        info.number(c"index_bytes", bytes);
-        info.number(c"waiting", blocking::waiting());
-        info.number(c"waiting_oldest_ms", blocking::oldest_wait_ms());
-    }
-    info.number(c"waiting_longest_turn_us", blocking::longest_work_us());
-    info.number(c"waited_granted", stats::WAITED_GRANTED.get());
-    info.number(c"waited_timed_out", stats::WAITED_TIMED_OUT.get());
-    info.number(c"reservations_applied", stats::APPLIED.get());
-    info.number(c"reservations_released", stats::RELEASED.get());
-    info.number(c"reservations_lapsed", stats::LAPSED.get());
 }
 
 /// Reports the release of the time zones, the policies, and digests of policies and settings, so that servers can be
 /// compared.
-fn report_configuration(info: &Info) {
+fn report_configuration(state: &State, info: &Info) {
     let text = |name: String, value: String| {
         if let (Ok(name), Ok(value)) = (CString::new(name), CString::new(value)) {
             info.text(&name, &value);
         }
     };
-    let release = zoneinfo::release();
+    let release = state.zoneinfo.with(|zoneinfo| zoneinfo.release.clone());
     let settings = [settings::affecting_replies(), release.clone().into_bytes()].concat();
     text("tzdata".into(), release);
     text("settings_digest".into(), digest(&settings));
-    let policies = ServerEnvironment.policies();
+    let policies = state.policies();
     let lines = policies.iter().map(|(name, policy)| [name, " ", &policy.definition, ";"].concat());
     text("policies_digest".into(), digest(lines.collect::<String>().as_bytes()));
     for (name, policy) in policies {

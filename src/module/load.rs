@@ -1,35 +1,35 @@
 //! Loading and unloading the module.
 
-use super::info::write_fields;
-use super::log::log_warning;
-use super::{build, dispatch, registration, settings, unload};
-use crate::blocking;
+use super::info::ModuleSection;
+use super::{build, registration, settings, unload};
+use crate::keys::indexes::KeyIndexes;
+use crate::log::log_warning;
+use crate::redis::clock::ClockWatch;
 use crate::redis::context::Context;
-use crate::redis::events;
-use crate::redis::handlers::{self, Handlers};
-use crate::redis::load::{export, promise, Module};
-use crate::redis::{declaration, event_loop, info};
-use crate::state::indexes;
+use crate::redis::load::{export, promise, LoadWatch, Module};
+use crate::redis::server_events::{subscribe, ServerEvents, TICKS};
+use crate::redis::under_lock::WhileLoaded;
+use crate::redis::{declaration, info};
+use crate::state::{State, STATE};
+use std::ffi::{c_int, CStr};
 
-export!(MODULE);
+export!(RateLimit);
 
-static HANDLERS: Handlers = Handlers {
-    answer: dispatch::answer,
-    withdraw: blocking::withdraw,
-    forget: blocking::forget,
-    serve_timer: blocking::serve_timer,
-    restart_timer: blocking::restart_timer,
-    key_changed: indexes::key_changed,
-    all_changed: indexes::drop_all,
-    answer_after_panic: dispatch::answer_after_panic,
-};
+/// The module.
+pub struct RateLimit;
 
-static MODULE: Module = Module {
-    name: c"ratelimit",
-    version: build::VERSION_NUMBER,
-    name_taken_line:
-        c"redis-ratelimit: a module with the name ratelimit is already loaded: keep one loadmodule line, or send MODULE UNLOAD ratelimit first",
-    load: |ctx, arguments, missing| {
+impl Module for RateLimit {
+    const NAME: &'static CStr = c"ratelimit";
+    const VERSION: c_int = build::VERSION_NUMBER;
+    const NAME_TAKEN_LINE: &'static CStr =
+        c"redis-ratelimit: a module with the name ratelimit is already loaded: keep one loadmodule line, or send MODULE UNLOAD ratelimit first";
+    type State = State;
+
+    fn state() -> &'static WhileLoaded<State> {
+        &STATE
+    }
+
+    fn load(ctx: Context, arguments: &[&[u8]], missing: Option<&str>) -> bool {
         let loaded = match missing {
             None => load(ctx, arguments),
             Some(function) => {
@@ -40,23 +40,43 @@ static MODULE: Module = Module {
             log_warning(ctx, why);
         }
         loaded.is_ok()
-    },
-    prepare_unload: unload::prepare,
-    before_unload: settings::reset,
-};
+    }
+
+    fn prepare_unload(ctx: Context) -> bool {
+        let state = State::get();
+        // If the server rejects what the module did on load, it unloads the module at once. If we refused then, the module
+        // would stay loaded although MODULE LOADEX replies with an error.
+        !state.load.get().has_ended(ctx) || unload::prepare(state, ctx)
+    }
+}
 
 /// Registers everything with the server, or says why that failed.
 fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String> {
+    STATE.create(State::new());
+    let state = State::get();
     promise(ctx);
-    let category = declaration::add_category(ctx, MODULE.name).then_some(MODULE.name);
+    let category = declaration::add_category(ctx, RateLimit::NAME).then_some(RateLimit::NAME);
     let applied = settings::apply_arguments(&settings::SETTINGS, arguments)?;
     settings::register(ctx)?;
     settings::refuse_lost(ctx, &applied)?;
-    registration::register(ctx, category)?;
-    info::register(ctx, write_fields);
-    handlers::start(ctx, &HANDLERS);
-    event_loop::start(ctx);
-    events::register(ctx);
-    build::log_load(ctx);
+    registration::register(state, ctx, category)?;
+    info::register::<ModuleSection>(ctx);
+    state.waiting.prepare(ctx);
+    subscribe::<RateLimit>(ctx);
+    subscribe::<KeyIndexes>(ctx);
+    build::log_load(state, ctx);
+    state.load.replace(LoadWatch::start(ctx));
     Ok(())
+}
+
+impl ServerEvents for RateLimit {
+    const IDS: &'static [u64] = TICKS;
+
+    fn happened() {
+        let state = State::get();
+        state.load.with(LoadWatch::tick);
+        if state.clock.with(ClockWatch::was_set_back) {
+            state.waiting.restart_timer();
+        }
+    }
 }

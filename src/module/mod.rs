@@ -5,7 +5,6 @@ mod command_docs;
 pub mod dispatch;
 mod info;
 mod load;
-mod log;
 mod registration;
 mod server_traits;
 mod settings;

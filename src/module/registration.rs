@@ -2,31 +2,31 @@
 
 use super::command_docs::arguments;
 use super::dispatch::ENTRIES;
-use super::log::log_warning;
 use super::server_traits::ServerTraits;
-use crate::environment::CL_THROTTLE;
+use crate::log::log_warning;
 use crate::redis::call::EntryPoint;
 use crate::redis::context::Context;
 use crate::redis::declaration::{Declaration, Description, KeyPositions};
+use crate::state::State;
 use commands::table::{Command, CommandRow, COMMANDS};
 use std::ffi::CStr;
 
 /// Registers the commands, CL.THROTTLE only if the settings ask for it. If the server has added the ACL `category`, they
 /// become part of it.
-pub fn register(ctx: Context, category: Option<&CStr>) -> Result<(), String> {
-    for (row, entry) in COMMANDS.iter().zip(ENTRIES).filter(|(row, _)| is_asked(row)) {
+pub fn register(state: &State, ctx: Context, category: Option<&CStr>) -> Result<(), String> {
+    for (row, entry) in COMMANDS.iter().zip(ENTRIES).filter(|(row, _)| is_asked(state, row)) {
         register_command(ctx, row, entry, category)?;
     }
     Ok(())
 }
 
-fn is_asked(row: &CommandRow) -> bool {
-    row.command != Command::ClThrottle || CL_THROTTLE.get()
+fn is_asked(state: &State, row: &CommandRow) -> bool {
+    row.command != Command::ClThrottle || state.cl_throttle.get()
 }
 
 /// Returns whether a command of the module has this name, in any case.
-pub fn is_command(name: &[u8]) -> bool {
-    let mut rows = COMMANDS.iter().filter(|row| is_asked(row));
+pub fn is_command(state: &State, name: &[u8]) -> bool {
+    let mut rows = COMMANDS.iter().filter(|row| is_asked(state, row));
     rows.any(|row| name.eq_ignore_ascii_case(row.name.to_bytes()))
 }
 

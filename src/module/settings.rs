@@ -1,18 +1,16 @@
-//! The settings `ratelimit.*`. To add one, add its value to [`crate::environment`], or a number to [`Numbers`], and a row
-//! here. If keys in memory have it too and it is not a number, also add it to memory/settings.rs of crates/commands.
+//! The settings `ratelimit.*`. To add one, add its value to [`State`], or a number to [`Numbers`], and a row here. If keys in
+//! memory have it too and it is not a number, also add it to memory/settings.rs of crates/commands.
 //!
 //! [`Numbers`]: commands::settings::Numbers
 
-use super::log::log_warning;
-use crate::environment::{
-    ServerEnvironment, ALLOW_UNLOAD, CL_THROTTLE, NOTIFY_DENIED, NUMBERS, POLICIES, POLICIES_ONLY,
-    TIMEZONE, ZONES,
-};
+use crate::log::log_warning;
 use crate::redis::config::{apply_file, has_settings, Setting, SettingValue};
 use crate::redis::context::Context;
 use crate::redis::load::has_clients;
-use crate::state::keyspace::forget_top;
-use crate::zoneinfo;
+use crate::redis::text::OwnedString;
+use crate::redis::under_lock::UnderLock;
+use crate::state::State;
+use crate::zoneinfo::Zoneinfo;
 use commands::definitions;
 use commands::environment::Environment;
 use commands::settings::{NumberSetting, Switch, DEFAULT_TIMEZONE};
@@ -24,109 +22,107 @@ const PERMISSION: &CStr = c"allow-unload";
 
 /// All settings of the module. INFO has a digest of those that affect replies, and another one of the policies.
 pub static SETTINGS: [Setting; 12] = [
-    number(&NUMBERS.window_entries),
-    number(&NUMBERS.lease_ms),
-    number(&NUMBERS.max_reservations),
-    number(&NUMBERS.max_waiters),
-    Setting::new(c"timezone", &TIMEZONE_SETTING),
-    Setting::new(c"policies-only", &POLICIES_ONLY),
-    // A change of the number of keys starts counting again.
-    Setting { affects_replies: false, after_change: forget_top, ..number(&NUMBERS.top_keys) },
-    Setting { affects_replies: false, ..Setting::new(c"notify-denied", &NOTIFY_DENIED) },
-    Setting { affects_replies: false, ..Setting::new(PERMISSION, &ALLOW_UNLOAD) },
-    Setting { at_load_only: true, ..Setting::new(c"cl-throttle", &CL_THROTTLE) },
-    Setting { at_load_only: true, ..Setting::new(c"zoneinfo", &ZONEINFO_SETTING) },
+    Setting::new(c"window-entries", &Value::Number(|state| &state.numbers.window_entries)),
+    Setting::new(c"lease", &Value::Number(|state| &state.numbers.lease_ms)),
+    Setting::new(c"max-reservations", &Value::Number(|state| &state.numbers.max_reservations)),
+    Setting::new(c"max-waiters", &Value::Number(|state| &state.numbers.max_waiters)),
+    Setting::new(c"timezone", &TIMEZONE),
+    Setting::new(c"policies-only", &Value::Switch(|state| &state.policies_only)),
     Setting {
-        takes_rest: true,
         affects_replies: false,
-        ..Setting::new(c"policies", &POLICIES_SETTING)
+        // Counting starts again.
+        after_change: || State::get().forget_denials(),
+        ..Setting::new(c"top-keys", &Value::Number(|state| &state.numbers.top_keys))
     },
+    Setting {
+        affects_replies: false,
+        ..Setting::new(c"notify-denied", &Value::Switch(|state| &state.notify_denied))
+    },
+    Setting {
+        affects_replies: false,
+        ..Setting::new(PERMISSION, &Value::Switch(|state| &state.allow_unload))
+    },
+    Setting {
+        at_load_only: true,
+        ..Setting::new(c"cl-throttle", &Value::Switch(|state| &state.cl_throttle))
+    },
+    Setting { at_load_only: true, ..Setting::new(c"zoneinfo", &ZONEINFO) },
+    Setting { takes_rest: true, affects_replies: false, ..Setting::new(c"policies", &POLICIES) },
 ];
 
-const fn number(number: &'static NumberSetting) -> Setting {
-    Setting::new(number.name, number)
+/// Where the state has the value of a setting.
+enum Value {
+    Number(fn(&State) -> &NumberSetting),
+    Switch(fn(&State) -> &Switch),
+    Text {
+        default: &'static [u8],
+        get: fn(&State) -> Vec<u8>,
+        set: fn(&State, &[u8]) -> Result<(), String>,
+    },
 }
 
-impl SettingValue for NumberSetting {
+impl SettingValue for Value {
     fn default_text(&self) -> Vec<u8> {
-        self.default.to_string().into_bytes()
+        match self {
+            Value::Number(number) => number(State::get()).default.to_string().into_bytes(),
+            Value::Switch(_) => Switch::off().text().to_vec(),
+            Value::Text { default, .. } => default.to_vec(),
+        }
     }
 
     fn text(&self) -> Vec<u8> {
-        self.get().to_string().into_bytes()
+        match self {
+            Value::Number(number) => number(State::get()).get().to_string().into_bytes(),
+            Value::Switch(switch) => switch(State::get()).text().to_vec(),
+            Value::Text { get, .. } => get(State::get()),
+        }
     }
 
     fn set_text(&self, text: &[u8]) -> Result<(), String> {
-        self.set(text)
+        match self {
+            Value::Number(number) => number(State::get()).set(text),
+            Value::Switch(switch) => switch(State::get()).set(text),
+            Value::Text { set, .. } => set(State::get(), text),
+        }
+    }
+
+    fn shown(&self) -> &UnderLock<Option<OwnedString>> {
+        &State::get().shown_setting
     }
 }
 
-impl SettingValue for Switch {
-    fn default_text(&self) -> Vec<u8> {
-        Switch::off().text().to_vec()
-    }
-
-    fn text(&self) -> Vec<u8> {
-        Switch::text(self).to_vec()
-    }
-
-    fn set_text(&self, text: &[u8]) -> Result<(), String> {
-        self.set(text)
-    }
-}
-
-/// A setting whose value another part of the module keeps.
-struct TextSetting {
-    default: &'static [u8],
-    get: fn() -> Vec<u8>,
-    set: fn(&[u8]) -> Result<(), String>,
-}
-
-impl SettingValue for TextSetting {
-    fn default_text(&self) -> Vec<u8> {
-        self.default.to_vec()
-    }
-
-    fn text(&self) -> Vec<u8> {
-        (self.get)()
-    }
-
-    fn set_text(&self, text: &[u8]) -> Result<(), String> {
-        (self.set)(text)
-    }
-}
-
-static TIMEZONE_SETTING: TextSetting = TextSetting {
+const TIMEZONE: Value = Value::Text {
     default: DEFAULT_TIMEZONE,
-    get: || {
-        let zone = ServerEnvironment.timezone();
-        let zone = zone.map(|zone| ZONES.with(|zones| zones.name(zone).as_bytes().to_vec()));
+    get: |state| {
+        let zone = state.timezone();
+        let zone = zone.map(|zone| state.zones.with(|zones| zones.name(zone).as_bytes().to_vec()));
         zone.unwrap_or_else(|| DEFAULT_TIMEZONE.to_vec())
     },
-    set: |value| {
-        TIMEZONE.replace(Some(ServerEnvironment.read_timezone(value)?));
+    set: |state, value| {
+        state.timezone.replace(Some(state.read_timezone(value)?));
         Ok(())
     },
 };
 
-static ZONEINFO_SETTING: TextSetting = TextSetting {
+const ZONEINFO: Value = Value::Text {
     default: b"",
-    get: zoneinfo::folder,
-    set: |value| {
-        // Settings before this one may have named zones.
-        if zoneinfo::set_folder(value)? {
-            ZONES.with(Zones::reload);
+    get: |state| state.zoneinfo.with(|zoneinfo| zoneinfo.folder.clone()),
+    set: |state, value| {
+        if state.zoneinfo.with(|zoneinfo| zoneinfo.folder != value) {
+            state.zoneinfo.replace(Zoneinfo::open(value)?);
+            // Settings before this one may have named zones.
+            state.zones.with(Zones::reload);
         }
         Ok(())
     },
 };
 
-static POLICIES_SETTING: TextSetting = TextSetting {
+const POLICIES: Value = Value::Text {
     default: b"",
-    get: || POLICIES.with(|table| table.text().to_vec()),
-    set: |value| {
-        let definitions = definitions::parse(value, &ServerEnvironment)?;
-        POLICIES.with(|table| table.replace(value, definitions));
+    get: |state| state.policies.with(|table| table.text().to_vec()),
+    set: |state, value| {
+        let definitions = definitions::parse(value, &state)?;
+        state.policies.with(|table| table.replace(value, definitions));
         Ok(())
     },
 };
@@ -163,14 +159,6 @@ pub fn affecting_replies() -> Vec<u8> {
         .filter(|setting| setting.affects_replies)
         .flat_map(|setting| [setting.name.to_bytes(), b" ", &setting.value.text(), b";"].concat())
         .collect()
-}
-
-/// Resets all settings before the module is unloaded.
-pub fn reset() {
-    for setting in &SETTINGS {
-        // Every default is allowed.
-        let _ = setting.set(&setting.value.default_text());
-    }
 }
 
 /// The settings that load arguments have set, with their values.

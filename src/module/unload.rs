@@ -2,32 +2,32 @@
 //! also refused if the server would die of ACL rules that name commands of the module. And servers do not forget these
 //! commands where clients have sent them, so the module closes such connections.
 
-use super::log::{log_notice, log_warning};
 use super::registration::is_command;
 use super::settings;
-use crate::blocking;
-use crate::environment::ALLOW_UNLOAD;
+use crate::log::{log_notice, log_warning};
 use crate::redis::config::has_settings;
 use crate::redis::context::Context;
 use crate::redis::load::own_path;
 use crate::redis::users::{clients, close_connection, rules_are_applied_again, users};
+use crate::state::State;
 
 /// The maximum length of the piece of a command in one line of the log. Servers cut lines at 1,024 bytes.
 const PIECE: usize = 880;
 
 /// Returns whether MODULE UNLOAD may go on. If so, no client holds a command of the module any more.
-pub fn prepare(ctx: Context) -> bool {
-    let may_unload = !owes_grants(ctx) && !is_named_by_rules(ctx) && may_lose_settings(ctx);
+pub fn prepare(state: &State, ctx: Context) -> bool {
+    let may_unload =
+        !owes_grants(state, ctx) && !is_named_by_rules(state, ctx) && may_lose_settings(state, ctx);
     if may_unload {
-        close_connections(ctx);
+        close_connections(state, ctx);
     }
     may_unload
 }
 
 /// Returns whether a grant is still to be given back. The server refuses an unload while clients wait, but does not know of
 /// that.
-fn owes_grants(ctx: Context) -> bool {
-    let owes = blocking::has_lines();
+fn owes_grants(state: &State, ctx: Context) -> bool {
+    let owes = state.waiting.has_lines();
     if owes {
         log_warning(ctx, "MODULE UNLOAD is refused until what was granted to a client that is gone was given back");
     }
@@ -36,12 +36,12 @@ fn owes_grants(ctx: Context) -> bool {
 
 /// Returns whether the server would die when it applies the rules of its users again without the module. Logs which users
 /// these are.
-fn is_named_by_rules(ctx: Context) -> bool {
+fn is_named_by_rules(state: &State, ctx: Context) -> bool {
     if !rules_are_applied_again() {
         return false;
     }
     let users = users(ctx);
-    let names: Vec<_> = users.iter().filter_map(|line| user_with_command(line)).collect();
+    let names: Vec<_> = users.iter().filter_map(|line| user_with_command(state, line)).collect();
     if names.is_empty() {
         return false;
     }
@@ -57,11 +57,13 @@ fn is_named_by_rules(ctx: Context) -> bool {
 
 /// Returns the name of the user in a line of ACL LIST, escaped, if a rule names a command of the module, as in
 /// `+rl.throttle`, `-rl.throttle`, `+rl.throttle|word` or `(~key:* +rl.throttle)`.
-fn user_with_command(line: &[u8]) -> Option<String> {
+fn user_with_command(state: &State, line: &[u8]) -> Option<String> {
     let mut words = line.split(|byte| b" ()".contains(byte)).skip(1);
     let name = words.next()?.escape_ascii().to_string();
     let is_named = |word: &[u8]| match word {
-        [b'+' | b'-', rule @ ..] => rule.split(|byte| *byte == b'|').next().is_some_and(is_command),
+        [b'+' | b'-', rule @ ..] => {
+            rule.split(|byte| *byte == b'|').next().is_some_and(|name| is_command(state, name))
+        }
         _ => false,
     };
     words.any(is_named).then_some(name)
@@ -70,9 +72,10 @@ fn user_with_command(line: &[u8]) -> Option<String> {
 /// Closes the connections on which the server would use a command after it is gone. Servers keep a pointer to the last
 /// command of a client, for CLIENT LIST and (Redis 8) to look up its next command; to the commands of an open transaction;
 /// and (Redis 8.4, Valkey 9) to those that wait behind a blocking command.
-fn close_connections(ctx: Context) {
+fn close_connections(state: &State, ctx: Context) {
     let list = clients(ctx);
-    let ids: Vec<_> = list.split(|byte| *byte == b'\n').filter_map(client_to_close).collect();
+    let ids: Vec<_> =
+        list.split(|byte| *byte == b'\n').filter_map(|line| client_to_close(state, line)).collect();
     ids.iter().for_each(|id| close_connection(ctx, id));
     if !ids.is_empty() {
         log_notice(ctx, &format!("MODULE UNLOAD closed {} connections", ids.len()));
@@ -80,7 +83,7 @@ fn close_connections(ctx: Context) {
 }
 
 /// Returns the id of the client in a line of CLIENT LIST if its connection has to be closed.
-fn client_to_close(line: &[u8]) -> Option<&[u8]> {
+fn client_to_close<'l>(state: &State, line: &'l [u8]) -> Option<&'l [u8]> {
     let field = |name: &str| {
         let mut words = line.split(|byte| *byte == b' ');
         words.find_map(|word| word.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
@@ -91,17 +94,17 @@ fn client_to_close(line: &[u8]) -> Option<&[u8]> {
     let flags = field("flags")?;
     // A master sends no commands of the module.
     let is_master = flags.contains(&b'M');
-    let is_to_close = is_command(command) || is_open || flags.contains(&b'b');
+    let is_to_close = is_command(state, command) || is_open || flags.contains(&b'b');
     field("id").filter(|_| is_to_close && !is_master)
 }
 
 /// Returns whether all settings are at their defaults, or `allow-unload` permits to lose them.
-fn may_lose_settings(ctx: Context) -> bool {
+fn may_lose_settings(state: &State, ctx: Context) -> bool {
     let changed = settings::not_default();
     if changed.is_empty() {
         return true;
     }
-    let permitted = ALLOW_UNLOAD.get();
+    let permitted = state.allow_unload.get();
     let lost = match changed.len() {
         1 => "a setting that is not at its default".into(),
         number => format!("{number} settings that are not at their defaults"),

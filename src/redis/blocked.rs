@@ -12,11 +12,28 @@ use super::api::{api, RawContext, RawString, ERR, OK};
 use super::call::Call;
 use super::context::Context;
 use super::guard::guard;
-use super::handlers::{handle, WaitNumber, HANDLERS};
 use super::text::OwnedString;
 use redis_module::raw;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
+
+/// The number that the module gave to a waiting call.
+pub type WaitNumber = u64;
+
+/// The functions of the module that the server calls for a blocked client.
+pub trait BlockedEvents {
+    /// Replies to a waiter whose wait is over. The server may ask twice.
+    fn answer(ctx: Context, wait: WaitNumber);
+
+    /// Replies with an error after [`BlockedEvents::answer`] has panicked, so that the client does not hang.
+    fn answer_after_panic(ctx: Context, wait: WaitNumber);
+
+    /// The client of a waiter has disconnected, or the server has answered it.
+    fn withdraw(wait: WaitNumber);
+
+    /// The server has let a waiter's client go. `cut_off` says whether it did so before the reply.
+    fn forget(wait: WaitNumber, cut_off: bool);
+}
 
 /// A blocked client.
 #[derive(Debug)]
@@ -27,7 +44,7 @@ unsafe impl Send for Blocked {}
 
 impl Blocked {
     /// Blocks the client of `call`, which must allow that, on `key`.
-    pub fn block(call: &Call, key: &[u8], wait: WaitNumber) -> Option<Blocked> {
+    pub fn block<E: BlockedEvents>(call: &Call, key: &[u8], wait: WaitNumber) -> Option<Blocked> {
         let ctx = call.ctx.raw();
         let key = OwnedString::new(key);
         let mut keys = [key.raw()];
@@ -37,8 +54,8 @@ impl Blocked {
             api!(RedisModule_BlockClientOnKeys(
                 ctx,
                 Some(not_yet),
-                Some(answer),
-                Some(forget),
+                Some(answer::<E>),
+                Some(forget::<E>),
                 0,
                 keys.as_mut_ptr(),
                 1,
@@ -49,7 +66,7 @@ impl Blocked {
             return None;
         }
         // SAFETY: the client was just blocked.
-        unsafe { api!(RedisModule_SetDisconnectCallback(blocked, Some(disconnected))) };
+        unsafe { api!(RedisModule_SetDisconnectCallback(blocked, Some(disconnected::<E>))) };
         Some(Blocked(blocked))
     }
 
@@ -73,27 +90,32 @@ unsafe fn wait_number(ctx: RawContext) -> WaitNumber {
     unsafe { api!(RedisModule_GetBlockedClientPrivateData(ctx)) as WaitNumber }
 }
 
-unsafe extern "C" fn answer(ctx: RawContext, _argv: *mut RawString, _argc: c_int) -> c_int {
+unsafe extern "C" fn answer<E: BlockedEvents>(
+    ctx: RawContext,
+    _argv: *mut RawString,
+    _argc: c_int,
+) -> c_int {
     // SAFETY: the server keeps the context during the callback.
     let (ctx, wait) = unsafe { (Context::new(ctx), wait_number(ctx)) };
-    let (Some(ctx), Some(handlers)) = (ctx, guard(ctx, || HANDLERS.get()).flatten()) else {
-        return OK;
-    };
-    if guard(Some(ctx), || (handlers.answer)(ctx, wait)).is_none() {
-        guard(Some(ctx), || (handlers.answer_after_panic)(ctx, wait));
+    let Some(ctx) = ctx else { return OK };
+    if guard(Some(ctx), || E::answer(ctx, wait)).is_none() {
+        guard(Some(ctx), || E::answer_after_panic(ctx, wait));
     }
     OK
 }
 
-unsafe extern "C" fn forget(ctx: RawContext, wait: *mut c_void) {
+unsafe extern "C" fn forget<E: BlockedEvents>(ctx: RawContext, wait: *mut c_void) {
     // SAFETY: the server keeps the context during the callback.
     let (ctx, cut_off) =
         unsafe { (Context::new(ctx), api!(RedisModule_BlockedClientDisconnected(ctx)) != 0) };
-    handle(ctx, |handlers, _| (handlers.forget)(wait as WaitNumber, cut_off));
+    guard(ctx, || E::forget(wait as WaitNumber, cut_off));
 }
 
-unsafe extern "C" fn disconnected(ctx: RawContext, _blocked: *mut raw::RedisModuleBlockedClient) {
+unsafe extern "C" fn disconnected<E: BlockedEvents>(
+    ctx: RawContext,
+    _blocked: *mut raw::RedisModuleBlockedClient,
+) {
     // SAFETY: the server keeps the context during the callback, and gives it the private data.
     let (ctx, wait) = unsafe { (Context::new(ctx), wait_number(ctx)) };
-    handle(ctx, |handlers, _| (handlers.withdraw)(wait));
+    guard(ctx, || E::withdraw(wait));
 }

@@ -1,7 +1,6 @@
 //! The server's wall clock.
 
 use super::api::{api, optional};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Returns the time of the running command in Unix microseconds. Redis from 7.2 on and Valkey freeze it for the whole
 /// command.
@@ -37,11 +36,19 @@ fn clock_us(clock: libc::clockid_t) -> u64 {
 /// If the wall clock loses more than this against the monotonic clock, it has been set.
 const STEP_MS: u64 = 5;
 
-/// Compares the server's wall clock with the monotonic clock. Returns whether it was set back since the last comparison.
-pub fn detect_set_back() -> bool {
-    static START_MS: AtomicU64 = AtomicU64::new(0);
-    // SAFETY: takes nothing.
-    let now_ms = u64::try_from(unsafe { api!(RedisModule_Milliseconds()) }).unwrap_or(0);
-    let start_ms = now_ms.saturating_sub(monotonic_us() / 1_000);
-    start_ms.saturating_add(STEP_MS) < START_MS.swap(start_ms, Ordering::Relaxed)
+/// Watches whether the server's wall clock is set back.
+#[derive(Default)]
+pub struct ClockWatch {
+    /// The time by which the wall clock was ahead of the monotonic clock.
+    ahead_ms: u64,
+}
+
+impl ClockWatch {
+    /// Returns whether the wall clock was set back since the last call.
+    pub fn was_set_back(&mut self) -> bool {
+        // SAFETY: takes nothing.
+        let now_ms = u64::try_from(unsafe { api!(RedisModule_Milliseconds()) }).unwrap_or(0);
+        let ahead_ms = now_ms.saturating_sub(monotonic_us() / 1_000);
+        ahead_ms.saturating_add(STEP_MS) < std::mem::replace(&mut self.ahead_ms, ahead_ms)
+    }
 }

@@ -34,6 +34,9 @@ pub trait SettingValue: Sync {
 
     /// Changes the value. The error says which values are allowed.
     fn set_text(&self, text: &[u8]) -> Result<(), String>;
+
+    /// Returns the place of the text that the server was shown last. The server copies it, and does not free it.
+    fn shown(&self) -> &UnderLock<Option<OwnedString>>;
 }
 
 /// Returns whether this server has settings of modules (7.0). Otherwise there are only load arguments.
@@ -88,16 +91,13 @@ unsafe fn setting(data: *mut c_void) -> &'static Setting {
     unsafe { &*data.cast::<Setting>() }
 }
 
-/// The last value that the server asked for. The server copies it, and does not free it.
-static SHOWN: UnderLock<Option<OwnedString>> = UnderLock::new(|| None);
-
 unsafe extern "C" fn get(_name: *const c_char, data: *mut c_void) -> RawString {
     // SAFETY: the server passes what was registered.
     let setting = unsafe { setting(data) };
     let shown = guard(None, || {
         let value = OwnedString::new(&setting.value.text());
         let raw = value.raw();
-        drop(SHOWN.replace(Some(value)));
+        drop(setting.value.shown().replace(Some(value)));
         raw
     });
     shown.unwrap_or(null_mut())

@@ -5,6 +5,7 @@
 
 use super::api::{RawContext, RawString, ERR, OK};
 use super::call::EntryPoint;
+use super::context::Context;
 use redis_module::raw;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -149,6 +150,14 @@ impl FakeServer {
         }
         std::mem::take(&mut self.replies)
     }
+
+    /// Calls the module back, as for a timer or a blocked client, and returns its replies.
+    pub fn call_back(&mut self, callback: impl FnOnce(Context)) -> Vec<ReplyElement> {
+        let ctx: RawContext = std::ptr::from_mut(self).cast();
+        // SAFETY: the functions below know this context.
+        callback(unsafe { Context::new(ctx) }.unwrap());
+        std::mem::take(&mut self.replies)
+    }
 }
 
 /// An open key.
@@ -222,7 +231,7 @@ unsafe fn elements<'a>(key: RawKey) -> Option<&'a mut Vec<(f64, Vec<u8>)>> {
 /// counted.
 macro_rules! server_functions {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block)*) => {
-        fn install() {
+        pub fn install() {
             static ONCE: Once = Once::new();
             ONCE.call_once(|| {
                 install_variadic();

@@ -6,14 +6,13 @@ use super::guard::guard;
 use redis_module::raw;
 use std::ffi::{c_int, CStr};
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 
-/// Writes the fields of the section. If the second argument is true, the server has crashed, perhaps while it was running
-/// this module.
-pub type WriteFields = fn(&Info, bool);
-
-/// Not one of the handlers, because a crashing server asks without its lock.
-static WRITE_FIELDS: OnceLock<WriteFields> = OnceLock::new();
+/// The function of the module that the server calls for INFO.
+pub trait InfoSection {
+    /// Writes the fields of the section. If `crashed`, the server is dying, perhaps while it was running this module, and
+    /// calls without its lock, on the thread that crashed.
+    fn write(info: &Info, crashed: bool);
+}
 
 /// The section that is being written.
 pub struct Info(NonNull<raw::RedisModuleInfoCtx>);
@@ -34,19 +33,17 @@ impl Info {
 }
 
 /// Registers the section, which has the name of the module.
-pub fn register(ctx: Context, write_fields: WriteFields) {
-    // Set only once.
-    let _ = WRITE_FIELDS.set(write_fields);
+pub fn register<S: InfoSection>(ctx: Context) {
     // SAFETY: the context is live; the function lives as long as the module.
-    unsafe { api!(RedisModule_RegisterInfoFunc(ctx.raw(), Some(report))) };
+    unsafe { api!(RedisModule_RegisterInfoFunc(ctx.raw(), Some(report::<S>))) };
 }
 
-unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
-    let (Some(info), Some(write_fields)) = (NonNull::new(info), WRITE_FIELDS.get()) else { return };
+unsafe extern "C" fn report<S: InfoSection>(info: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
+    let Some(info) = NonNull::new(info) else { return };
     // SAFETY: the server keeps the section during the callback.
     let added = unsafe { api!(RedisModule_InfoAddSection(info.as_ptr(), c"".as_ptr())) };
     // The server refuses a section that was not asked for.
     if added == OK {
-        guard(None, || write_fields(&Info(info), crashed != 0));
+        guard(None, || S::write(&Info(info), crashed != 0));
     }
 }

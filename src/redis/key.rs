@@ -3,12 +3,12 @@
 
 use super::api::{api, is_from_7, OK};
 use super::context::{CallReply, Context, KeyName, UNTOUCHED};
-use super::text::{OwnedString, MINUS_INF, PXAT};
+use super::text::OwnedString;
+use super::under_lock::UnderLock;
 use redis_module::raw;
 use std::ffi::{c_int, c_longlong, CStr};
 use std::ops::{Deref, DerefMut};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// From this many elements on, a range is removed by one command, and a whole set is freed in the background.
 pub const MANY: usize = 1_024;
@@ -69,10 +69,26 @@ pub struct ReadKey<'c> {
     name: KeyName<'c>,
 }
 
-/// A key that is open for reading and writing. If it was changed, closing it notifies the clients that WATCH or track it.
+/// A key that is open for reading and writing. What changes it must [`close`](WriteKey::close) it.
 pub struct WriteKey<'c> {
     key: ReadKey<'c>,
+    words: &'static UnderLock<ReplicatedWords>,
     changed: bool,
+}
+
+/// Words of replicated commands. The server copies no string that it is passed, so these are created once.
+pub struct ReplicatedWords {
+    /// The option of SET before the time at which the key expires.
+    pxat: OwnedString,
+    /// The score of reservations.
+    minus_inf: OwnedString,
+}
+
+impl Default for ReplicatedWords {
+    fn default() -> ReplicatedWords {
+        let (pxat, minus_inf) = (OwnedString::new(b"PXAT"), OwnedString::new(b"-inf"));
+        ReplicatedWords { pxat, minus_inf }
+    }
 }
 
 /// Replicates a command on an open key. The format describes the arguments after the key's name.
@@ -249,11 +265,15 @@ impl Drop for Elements<'_, '_> {
 impl<'c> WriteKey<'c> {
     /// Opens a key. `None` if the server has it in use and does not allow writes to it for now. No server does so yet;
     /// Valkey plans to while it saves without a fork.
-    pub fn open(ctx: Context<'c>, name: KeyName<'c>) -> Option<WriteKey<'c>> {
+    pub fn open(
+        ctx: Context<'c>,
+        name: KeyName<'c>,
+        words: &'static UnderLock<ReplicatedWords>,
+    ) -> Option<WriteKey<'c>> {
         let key = open(ctx, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE);
         // A missing key is not null when it is opened for writing.
         let is_open = !key.raw.is_null();
-        is_open.then_some(WriteKey { key, changed: false })
+        is_open.then_some(WriteKey { key, words, changed: false })
     }
 
     /// Executes `SET key value PXAT expire_at_ms`, on a missing key or a string.
@@ -286,7 +306,7 @@ impl<'c> WriteKey<'c> {
             "bsb",
             value.as_ptr(),
             value.len(),
-            PXAT.with(|pxat| pxat.raw()),
+            self.words.with(|words| words.pxat.raw()),
             text,
             len
         );
@@ -318,7 +338,8 @@ impl<'c> WriteKey<'c> {
         // Adding fails only on a key of another type, which the caller has refused, and for a score that is not a number.
         debug_assert_eq!(status, OK);
         if score.is_infinite() {
-            replicate!(self, c"ZADD", "ss", MINUS_INF.with(|score| score.raw()), member.raw());
+            let minus_inf = self.words.with(|words| words.minus_inf.raw());
+            replicate!(self, c"ZADD", "ss", minus_inf, member.raw());
             return;
         }
         let mut buffer = itoa::Buffer::new();
@@ -365,17 +386,25 @@ impl<'c> WriteKey<'c> {
         let (text, len) = (text.as_ptr(), text.len());
         replicate!(self, c"PEXPIREAT", "b", text, len);
     }
+
+    /// Closes the key. If it was changed, the server notifies the clients that WATCH or track it.
+    pub fn close(self) {
+        if self.changed {
+            // SAFETY: context and name are live.
+            unsafe { api!(RedisModule_SignalModifiedKey(self.ctx.raw(), self.name.raw())) };
+        }
+    }
 }
 
 /// Removes the `count` elements with the highest scores: `ZREMRANGEBYRANK key -count -1`. The key must not be open, because
-/// it may vanish.
+/// it may vanish. The server notifies the module of this change as if another client had made it.
 pub fn remove_highest(ctx: Context, name: KeyName, count: usize) {
     let count = i64::try_from(count).unwrap_or(i64::MAX);
     remove_range(ctx, name, c"ZREMRANGEBYRANK", count.saturating_neg(), -1);
 }
 
 /// Removes the elements with these scores, which are whole numbers: `ZREMRANGEBYSCORE key from to`. For many elements this is
-/// faster than [`WriteKey::remove`]. The key must not be open, because it may vanish.
+/// faster than [`WriteKey::remove`]. The same holds as for [`remove_highest`].
 pub fn remove_scores(ctx: Context, name: KeyName, Scores { from, to }: Scores) {
     remove_range(ctx, name, c"ZREMRANGEBYSCORE", from as i64, to as i64);
 }
@@ -389,7 +418,6 @@ fn remove_range(ctx: Context, name: KeyName, command: &CStr, first: i64, last: i
     // that the call adds, replicas would delete the key, and with it the TTL.
     let is_in_order = is_from_7();
     let format = if is_in_order { c"!sbb" } else { c"sbb" };
-    CALLING.store(true, Ordering::Relaxed);
     // SAFETY: context, name and texts are live; the format has an entry for each.
     let reply = unsafe {
         api!(RedisModule_Call(
@@ -404,7 +432,6 @@ fn remove_range(ctx: Context, name: KeyName, command: &CStr, first: i64, last: i
         ))
     };
     drop(CallReply::adopt(reply));
-    CALLING.store(false, Ordering::Relaxed);
     if !is_in_order {
         let key = ReadKey::closed(ctx, name);
         let (first_len, last_len) = (first.len(), last.len());
@@ -424,21 +451,4 @@ impl DerefMut for WriteKey<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.key
     }
-}
-
-impl Drop for WriteKey<'_> {
-    fn drop(&mut self) {
-        if self.changed {
-            // SAFETY: context and name outlive the key.
-            unsafe { api!(RedisModule_SignalModifiedKey(self.ctx.raw(), self.name.raw())) };
-        }
-    }
-}
-
-/// True while [`remove_range`] calls the server, whose notifications of that are ours.
-static CALLING: AtomicBool = AtomicBool::new(false);
-
-/// Returns whether the server is running the command of [`remove_range`].
-pub fn is_calling() -> bool {
-    CALLING.load(Ordering::Relaxed)
 }

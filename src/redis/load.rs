@@ -5,32 +5,36 @@ use super::call::arguments;
 use super::context::Context;
 use super::guard::{guard, log};
 use super::text::bytes_of;
-use super::under_lock;
+use super::under_lock::WhileLoaded;
 use redis_module::raw;
 use std::ffi::{c_int, c_void, CStr};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A module, as the server loads it.
-pub struct Module {
-    pub name: &'static CStr,
+pub trait Module {
+    const NAME: &'static CStr;
     /// The version in MODULE LIST.
-    pub version: c_int,
+    const VERSION: c_int;
     /// The line that is logged when the server already has a module with this name.
-    pub name_taken_line: &'static CStr,
+    const NAME_TAKEN_LINE: &'static CStr;
+    /// All that the module keeps between calls.
+    type State: Send + Sync + 'static;
+
+    /// Returns the place of the state, which [`Module::load`] creates. It is dropped when the module is unloaded.
+    fn state() -> &'static WhileLoaded<Self::State>;
+
     /// Registers everything with the server, or logs why that failed and returns false. The arguments are those of MODULE
     /// LOAD, and the name of a required function that the server lacks.
-    pub load: fn(Context, &[&[u8]], Option<&str>) -> bool,
+    fn load(ctx: Context, arguments: &[&[u8]], missing: Option<&str>) -> bool;
+
     /// Prepares the server for MODULE UNLOAD. Returns false, and logs why, if the module must stay. The server then replies
     /// with an error.
-    pub prepare_unload: fn(Context) -> bool,
-    /// Resets what is in no [`under_lock::UnderLock`] before the module is unloaded.
-    pub before_unload: fn(),
+    fn prepare_unload(ctx: Context) -> bool;
 }
 
 /// Exports a [`Module`] to the server.
 macro_rules! export {
-    ($module:expr) => {
+    ($module:ty) => {
         /// Called by the server on load.
         ///
         /// # Safety
@@ -43,7 +47,7 @@ macro_rules! export {
             argc: std::ffi::c_int,
         ) -> std::ffi::c_int {
             // SAFETY: called by the server.
-            unsafe { $crate::redis::load::on_load(&$module, ctx, argv, argc) }
+            unsafe { $crate::redis::load::on_load::<$module>(ctx, argv, argc) }
         }
 
         /// Called by the server on unload, when no client waits and no timer runs.
@@ -56,7 +60,7 @@ macro_rules! export {
             ctx: *mut redis_module::raw::RedisModuleCtx,
         ) -> std::ffi::c_int {
             // SAFETY: called by the server.
-            unsafe { $crate::redis::load::on_unload(&$module, ctx) }
+            unsafe { $crate::redis::load::on_unload::<$module>(ctx) }
         }
     };
 }
@@ -66,19 +70,15 @@ pub(crate) use export;
 ///
 /// # Safety
 /// Only [`export`] calls it, for the server.
-pub unsafe fn on_load(
-    module: &Module,
-    ctx: RawContext,
-    argv: *mut RawString,
-    argc: c_int,
-) -> c_int {
+pub unsafe fn on_load<M: Module>(ctx: RawContext, argv: *mut RawString, argc: c_int) -> c_int {
     let api_version = raw::REDISMODULE_APIVER_1 as c_int;
-    let (name, version) = (module.name.as_ptr(), module.version);
     // SAFETY: the context is live, and the name ends in NUL. Nothing may allocate before this call, because the allocator is
     // the server's.
-    if unsafe { raw::Export_RedisModule_Init(ctx, name, version, api_version) } != OK {
-        // It fails only if the name is taken. If that is by the same file, all statics belong to the loaded module.
-        log(None, c"warning", module.name_taken_line);
+    let status =
+        unsafe { raw::Export_RedisModule_Init(ctx, M::NAME.as_ptr(), M::VERSION, api_version) };
+    if status != OK {
+        // It fails only if the name is taken. If that is by the same file, the state belongs to the loaded module.
+        log(None, c"warning", M::NAME_TAKEN_LINE);
         return ERR;
     }
 
@@ -90,15 +90,14 @@ pub unsafe fn on_load(
         let arguments = if missing.is_none() { arguments } else { &[] };
         // SAFETY: as for the slice that contains them.
         let arguments: Vec<_> = arguments.iter().map(|&raw| unsafe { bytes_of(raw) }).collect();
-        (module.load)(ctx, &arguments, missing)
+        M::load(ctx, &arguments, missing)
     });
     if loaded == Some(true) {
-        HAS_TICKED.store(false, Ordering::Relaxed);
-        COMMANDS_BEFORE.store(commands_processed(ctx), Ordering::Relaxed);
         return OK;
     }
     // The server does not unload a module that did not load.
-    guard(Some(ctx), || unload(module));
+    // SAFETY: the module is not running.
+    guard(Some(ctx), || unsafe { M::state().drop() });
     ERR
 }
 
@@ -106,35 +105,41 @@ pub unsafe fn on_load(
 ///
 /// # Safety
 /// Only [`export`] calls it, for the server.
-pub unsafe fn on_unload(module: &Module, ctx: RawContext) -> c_int {
+pub unsafe fn on_unload<M: Module>(ctx: RawContext) -> c_int {
     // SAFETY: the context is live until we return.
     let ctx = unsafe { Context::new(ctx) };
-    // If the server rejects what the module did on load, it calls this function at once. If we refused then, the module
-    // would stay loaded although MODULE LOADEX replies with an error.
-    if let Some(ctx) = ctx.filter(|ctx| has_settled(*ctx)) {
-        if guard(Some(ctx), || (module.prepare_unload)(ctx)) == Some(false) {
-            return ERR;
-        }
+    if ctx.and_then(|ctx| guard(Some(ctx), || M::prepare_unload(ctx))) == Some(false) {
+        return ERR;
     }
-    guard(ctx, || unload(module));
+    // SAFETY: nothing else of the module runs, and it keeps no reference between calls.
+    guard(ctx, || unsafe { M::state().drop() });
     OK
 }
 
-/// The number of commands that the server had run when the module was loaded.
-static COMMANDS_BEFORE: AtomicU64 = AtomicU64::new(0);
-
-/// True once the server has returned to its event loop after the module was loaded.
-static HAS_TICKED: AtomicBool = AtomicBool::new(false);
-
-/// Notes that the server is in its event loop. Called several times a second.
-pub(super) fn tick() {
-    HAS_TICKED.store(true, Ordering::Relaxed);
+/// Finds out whether the command that loaded the module has ended.
+#[derive(Clone, Copy, Default)]
+pub struct LoadWatch {
+    /// The number of commands that the server had run when the module was loaded.
+    commands_before: u64,
+    /// True once the server has returned to its event loop.
+    has_ticked: bool,
 }
 
-/// Returns whether the command that loaded the module has ended.
-fn has_settled(ctx: Context) -> bool {
-    HAS_TICKED.load(Ordering::Relaxed)
-        || commands_processed(ctx) != COMMANDS_BEFORE.load(Ordering::Relaxed)
+impl LoadWatch {
+    /// Begins to watch, at the end of the load.
+    pub fn start(ctx: Context) -> LoadWatch {
+        LoadWatch { commands_before: commands_processed(ctx), has_ticked: false }
+    }
+
+    /// Notes that the server is in its event loop.
+    pub fn tick(&mut self) {
+        self.has_ticked = true;
+    }
+
+    /// Returns whether the command has ended.
+    pub fn has_ended(self, ctx: Context) -> bool {
+        self.has_ticked || commands_processed(ctx) != self.commands_before
+    }
 }
 
 /// Returns the number of commands that the server has run, without the current one.
@@ -163,7 +168,7 @@ fn server_number(ctx: Context, section: &CStr, field: &CStr) -> u64 {
 pub fn own_path() -> Option<Vec<u8>> {
     // SAFETY: all zeros is a value of this struct of pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    let address: *const c_void = (&raw const HAS_TICKED).cast();
+    let address = own_path as *const c_void;
     // SAFETY: the address is one of this module's, and the struct is ours to write.
     let is_found = unsafe { libc::dladdr(address, &mut info) } != 0;
     if !is_found || info.dli_fname.is_null() {
@@ -171,11 +176,6 @@ pub fn own_path() -> Option<Vec<u8>> {
     }
     // SAFETY: the loader keeps the name, which ends in NUL, as long as the module is loaded.
     Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes().to_vec())
-}
-
-fn unload(module: &Module) {
-    (module.before_unload)();
-    under_lock::drop_all();
 }
 
 /// The module's promises to every server. It has no data types that could fail to be read, it signals itself which keys it

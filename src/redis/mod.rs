@@ -1,9 +1,10 @@
 //! Safe wrappers of the server's module API, and the only place with `unsafe`. The wrappers know nothing about this module's
 //! commands and settings.
 //!
-//! The functions of the module that the server calls are passed in from above: those of commands as [`call::Commands`],
-//! which is compiled into each entry point; loading and unloading in [`load::Module`]; waits, timers and events in
-//! [`handlers::Handlers`]; and the fields of INFO as [`info::WriteFields`].
+//! What the server calls of the module are traits, each next to the function that asks the server for the calls. The module
+//! implements them, and they are compiled into the C functions: [`load::Module`], [`call::Commands`], [`config::SettingValue`],
+//! [`info::InfoSection`], [`key_events::KeyEvents`], [`blocked::BlockedEvents`], [`timer::TimerEvents`] and
+//! [`server_events::ServerEvents`].
 //!
 //! The server calls us under its lock: on its main thread, or on a thread of another module that has taken the lock. State
 //! that outlives a call is in an [`under_lock::UnderLock`]. One function may be called without the lock: a crashing server
@@ -19,16 +20,15 @@ pub mod clock;
 pub mod config;
 pub mod context;
 pub mod declaration;
-pub mod event_loop;
-pub mod events;
 #[cfg(test)]
 pub mod fake;
 pub mod guard;
-pub mod handlers;
 pub mod info;
 pub mod key;
+pub mod key_events;
 pub mod load;
 pub mod random;
+pub mod server_events;
 pub mod slot;
 pub mod spread;
 pub mod text;

@@ -1,22 +1,26 @@
 //! Unpredictable random bytes.
 
 use super::api::api;
-use super::under_lock::UnderLock;
 
 /// The number of bytes that a caller gets.
 const LEN: usize = 16;
 
 /// Random bytes for the next callers. The kernel gives many at once. The server's own generator computes a hash for every
 /// few bytes, which takes longer than the rest of RL.ACQUIRE.
-struct Pool {
+pub struct RandomPool {
     bytes: [u8; 64 * LEN],
     used: usize,
 }
 
-static POOL: UnderLock<Pool> = UnderLock::new(|| Pool { bytes: [0; 64 * LEN], used: 64 * LEN });
+impl Default for RandomPool {
+    fn default() -> RandomPool {
+        RandomPool { bytes: [0; 64 * LEN], used: 64 * LEN }
+    }
+}
 
-impl Pool {
-    fn next(&mut self) -> [u8; LEN] {
+impl RandomPool {
+    /// Returns 16 random bytes.
+    pub fn next(&mut self) -> [u8; LEN] {
         if self.used >= self.bytes.len() {
             let (start, len) = (self.bytes.as_mut_ptr(), self.bytes.len());
             // SAFETY: writes at most `len` bytes to the array.
@@ -35,9 +39,4 @@ impl Pool {
         self.used = self.used.saturating_add(LEN);
         random
     }
-}
-
-/// Returns 16 random bytes.
-pub fn bytes() -> [u8; LEN] {
-    POOL.with(Pool::next)
 }

@@ -1,7 +1,6 @@
 //! The server's strings.
 
 use super::api::{api, RawString};
-use super::under_lock::UnderLock;
 use redis_module::raw;
 use std::ptr::{null_mut, NonNull};
 
@@ -64,9 +63,3 @@ pub(super) unsafe fn bytes_of<'a>(raw: *const raw::RedisModuleString) -> &'a [u8
         std::slice::from_raw_parts(start.cast(), len)
     }
 }
-
-/// The option of SET before the time at which the key expires. Shared by all commands that are replicated, as is the next.
-pub(super) static PXAT: UnderLock<OwnedString> = UnderLock::new(|| OwnedString::new(b"PXAT"));
-
-/// The score of reservations.
-pub(super) static MINUS_INF: UnderLock<OwnedString> = UnderLock::new(|| OwnedString::new(b"-inf"));

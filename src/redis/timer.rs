@@ -8,62 +8,106 @@
 use super::api::{api, optional, RawContext, OK};
 use super::context::Context;
 use super::guard::guard;
-use super::handlers::{handle, own_context};
 use super::under_lock::UnderLock;
 use redis_module::raw;
+use std::cell::OnceCell;
 use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::ptr::null_mut;
+use std::ptr::{null_mut, NonNull};
 
-/// A timer of the server that has not fired. Dropping it stops it.
-struct Timer(raw::RedisModuleTimerID);
+/// What the module does with its timer.
+pub trait TimerEvents {
+    fn timer() -> &'static UnderLock<Timer>;
+
+    /// Does what is due, because the timer has fired.
+    fn fired(ctx: Context);
+}
+
+/// The timer, which is started and stopped as often as needed.
+#[derive(Default)]
+pub struct Timer {
+    /// A timer of the server that has not fired.
+    running: Option<raw::RedisModuleTimerID>,
+    /// Created by the first start. `None` in the cell if the server cannot watch a file.
+    alarm: OnceCell<Option<Alarm>>,
+    own_context: Option<OwnContext>,
+}
+
+impl Timer {
+    /// Takes a context for timers that are started outside of commands.
+    pub fn prepare(&mut self, ctx: Context) {
+        // SAFETY: the context is live.
+        let raw = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.raw())) };
+        self.own_context = NonNull::new(raw).map(OwnContext);
+    }
+
+    /// Starts the timer, or restarts it if it is running.
+    pub fn start<E: TimerEvents>(&mut self, after_us: u64) {
+        self.stop();
+        let alarm = self.alarm.get_or_init(Alarm::create::<E>);
+        // An alarm at zero would be none.
+        if !alarm.as_ref().is_some_and(|alarm| alarm.set(after_us.max(1))) {
+            self.start_server_timer::<E>(after_us.div_ceil(1_000));
+        }
+    }
+
+    /// Stops the timer if it is running.
+    pub fn stop(&mut self) {
+        if let Some(Some(alarm)) = self.alarm.get() {
+            alarm.set(0);
+        }
+        self.stop_server_timer();
+    }
+
+    fn start_server_timer<E: TimerEvents>(&mut self, after_ms: u64) {
+        self.stop_server_timer();
+        let after_ms = i64::try_from(after_ms).unwrap_or(i64::MAX);
+        let (ctx, fired) = (self.context(), Some(fired::<E> as _));
+        // SAFETY: the context is the module's own, which outlives every timer; there is no data.
+        self.running =
+            Some(unsafe { api!(RedisModule_CreateTimer(ctx, after_ms, fired, null_mut())) });
+    }
+
+    fn stop_server_timer(&mut self) {
+        if let Some(id) = self.running.take() {
+            // SAFETY: the context is the module's own, and the server looks up the id.
+            unsafe { api!(RedisModule_StopTimer(self.context(), id, null_mut())) };
+        }
+    }
+
+    fn context(&self) -> RawContext {
+        self.own_context.as_ref().map_or(null_mut(), |own| own.0.as_ptr())
+    }
+}
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // SAFETY: the server looks up the id.
-        unsafe { api!(RedisModule_StopTimer(own_context(), self.0, null_mut())) };
+        self.stop();
     }
 }
 
-/// The timer of the server, while it runs.
-static TIMER: UnderLock<Option<Timer>> = UnderLock::new(|| None);
+/// A context that outlives the command in which it was created.
+struct OwnContext(NonNull<raw::RedisModuleCtx>);
 
-/// The alarm. `None` if the server cannot watch a file.
-static ALARM: UnderLock<Option<Alarm>> = UnderLock::new(Alarm::create);
+// SAFETY: the context belongs to no thread, and is used under the server's lock.
+unsafe impl Send for OwnContext {}
 
-/// Starts the timer, or restarts it if it is running.
-pub fn start_timer(after_us: u64) {
-    stop_timer();
-    // An alarm at zero would be none.
-    let is_set = ALARM.with(|alarm| alarm.as_ref().is_some_and(|alarm| alarm.set(after_us.max(1))));
-    if !is_set {
-        start_server_timer(after_us.div_ceil(1_000));
+impl Drop for OwnContext {
+    fn drop(&mut self) {
+        // SAFETY: created by `prepare`, and no longer used.
+        unsafe { api!(RedisModule_FreeThreadSafeContext(self.0.as_ptr())) };
     }
 }
 
-/// Stops the timer if it is running.
-pub fn stop_timer() {
-    ALARM.with(|alarm| alarm.as_ref().map(|alarm| alarm.set(0)));
-    drop(TIMER.replace(None));
-}
-
-fn start_server_timer(after_ms: u64) {
-    let after_ms = i64::try_from(after_ms).unwrap_or(i64::MAX);
-    // SAFETY: the context is the module's own, which outlives every timer; there is no data.
-    let id =
-        unsafe { api!(RedisModule_CreateTimer(own_context(), after_ms, Some(fired), null_mut())) };
-    TIMER.replace(Some(Timer(id)));
-}
-
-unsafe extern "C" fn fired(ctx: RawContext, _data: *mut c_void) {
+unsafe extern "C" fn fired<E: TimerEvents>(ctx: RawContext, _data: *mut c_void) {
     // SAFETY: the server keeps the context during the callback.
-    let ctx = unsafe { Context::new(ctx) };
-    handle(ctx, |handlers, ctx| {
-        // The server removes the timer after this callback.
-        std::mem::forget(TIMER.replace(None));
-        (handlers.serve_timer)(ctx);
+    let Some(ctx) = (unsafe { Context::new(ctx) }) else { return };
+    guard(Some(ctx), || {
+        // The server removes the timer after this callback, so it must not be stopped.
+        E::timer().with(|timer| timer.running = None);
+        E::fired(ctx);
     });
 }
 
@@ -71,7 +115,7 @@ unsafe extern "C" fn fired(ctx: RawContext, _data: *mut c_void) {
 struct Alarm(File);
 
 impl Alarm {
-    fn create() -> Option<Alarm> {
+    fn create<E: TimerEvents>() -> Option<Alarm> {
         let add = optional!(RedisModule_EventLoopAdd)?;
         // SAFETY: takes no pointers.
         let fd = unsafe {
@@ -84,7 +128,8 @@ impl Alarm {
         let file = unsafe { File::from_raw_fd(fd) };
         let readable = raw::REDISMODULE_EVENTLOOP_READABLE as c_int;
         // SAFETY: the function lives as long as the module, and there is no data. Unless this succeeds, the file is closed.
-        (unsafe { add(fd, readable, Some(went_off), null_mut()) } == OK).then_some(Alarm(file))
+        let status = unsafe { add(fd, readable, Some(went_off::<E>), null_mut()) };
+        (status == OK).then_some(Alarm(file))
     }
 
     /// Sets the alarm, or stops it if `after_us` is 0. Returns whether it will go off.
@@ -114,14 +159,15 @@ impl Drop for Alarm {
 }
 
 /// Called when the alarm has gone off.
-unsafe extern "C" fn went_off(_: c_int, _: *mut c_void, _: c_int) {
+unsafe extern "C" fn went_off<E: TimerEvents>(_: c_int, _: *mut c_void, _: c_int) {
     guard(None, || {
-        // Until it is read, the file stays readable. An alarm that was set again is not.
-        let mut times = [0; 8];
-        let has_gone_off = ALARM
-            .with(|alarm| alarm.as_ref().is_some_and(|alarm| (&alarm.0).read(&mut times).is_ok()));
-        if has_gone_off {
-            start_server_timer(0);
-        }
+        E::timer().with(|timer| {
+            // Until it is read, the file stays readable. An alarm that was set again is not.
+            let mut times = [0; 8];
+            let alarm = timer.alarm.get().and_then(Option::as_ref);
+            if alarm.is_some_and(|alarm| (&alarm.0).read(&mut times).is_ok()) {
+                timer.start_server_timer::<E>(0);
+            }
+        });
     });
 }

@@ -1,7 +1,8 @@
 //! Values that belong to the thread that holds the server's lock.
 
-use std::ptr;
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, TryLockError};
 
 /// A value that is used under the server's lock. A server has one lock around all commands, timers and callbacks of modules.
 /// The main thread holds it, and lends it to a thread of another module that calls a command or changes a key
@@ -12,91 +13,79 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 ///
 /// A use within another use panics, and so does one without the lock during another. The guard turns that into an error for
 /// the client and a line in the log.
-///
-/// The first use creates the value, and [`drop_all`] drops it before the module is unloaded. So no value can be forgotten
-/// there, and the next load starts without values, even if the loader keeps the module's memory.
-pub struct UnderLock<T> {
-    value: Mutex<Option<T>>,
-    create: fn() -> T,
-}
+#[derive(Default)]
+pub struct UnderLock<T>(Mutex<T>);
 
 impl<T: Send> UnderLock<T> {
-    /// Declares a value that is created when it is first used.
-    pub const fn new(create: fn() -> T) -> UnderLock<T> {
-        UnderLock { value: Mutex::new(None), create }
+    pub const fn new(value: T) -> UnderLock<T> {
+        UnderLock(Mutex::new(value))
     }
 
     /// Uses the value. `body` must not call a function of the server that may call the module back, such as a command, a
     /// change to a key, or the end of a wait. Return what has to be done, and do it afterwards.
-    pub fn with<R>(&'static self, body: impl FnOnce(&mut T) -> R) -> R {
-        self.with_place(|place| body(place.get_or_insert_with(|| self.created())))
+    pub fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
+        let mut value = match self.0.try_lock() {
+            Ok(value) => value,
+            // A use that panicked does not keep others from the value.
+            Err(TryLockError::Poisoned(value)) => value.into_inner(),
+            Err(TryLockError::WouldBlock) => refuse("a value was used while it was in use"),
+        };
+        body(&mut value)
     }
 
     /// Replaces the value, and returns the old one.
-    pub fn replace(&'static self, new: T) -> T {
+    pub fn replace(&self, new: T) -> T {
         self.with(|value| std::mem::replace(value, new))
-    }
-
-    /// Drops the value. The next use creates it again.
-    pub fn reset(&self) {
-        // Dropped after the use, because that may call the server.
-        drop(self.with_place(Option::take));
-    }
-
-    fn with_place<R>(&self, body: impl FnOnce(&mut Option<T>) -> R) -> R {
-        #[cfg(test)]
-        let _turn = tests::ThreadTurn::take();
-        let mut place = match self.value.try_lock() {
-            Ok(place) => place,
-            // A use that panicked does not keep others from the value.
-            Err(TryLockError::Poisoned(place)) => place.into_inner(),
-            Err(TryLockError::WouldBlock) => refuse(),
-        };
-        body(&mut place)
-    }
-
-    #[cold]
-    fn created(&'static self) -> T {
-        let mut created = CREATED.lock().unwrap_or_else(PoisonError::into_inner);
-        if !created.iter().any(|other| ptr::addr_eq(*other, self)) {
-            created.push(self);
-        }
-        drop(created);
-        (self.create)()
     }
 }
 
 impl<T: Copy + Send> UnderLock<T> {
     /// Returns the value.
-    pub fn get(&'static self) -> T {
+    pub fn get(&self) -> T {
         self.with(|value| *value)
     }
 }
 
-/// A value of any type.
-trait AnyUnderLock: Sync {
-    fn reset(&self);
-}
+/// A value that exists while the module is loaded. The next load starts with a new one, even if the loader keeps the module's
+/// memory.
+pub struct WhileLoaded<T>(AtomicPtr<T>);
 
-impl<T: Send> AnyUnderLock for UnderLock<T> {
-    fn reset(&self) {
-        UnderLock::reset(self);
+impl<T: Send + Sync> WhileLoaded<T> {
+    pub const fn new() -> WhileLoaded<T> {
+        WhileLoaded(AtomicPtr::new(null_mut()))
     }
-}
 
-/// All values that were created, in the order in which they were created first.
-static CREATED: Mutex<Vec<&dyn AnyUnderLock>> = Mutex::new(Vec::new());
+    /// Creates the value, as the first step of a load.
+    pub fn create(&self, value: T) {
+        let new = Box::into_raw(Box::new(value));
+        let old = self.0.swap(new, Ordering::AcqRel);
+        assert!(old.is_null(), "the module is loaded once at a time");
+    }
 
-/// Drops all values before the module is unloaded: the newest first, because it may need older ones.
-pub(super) fn drop_all() {
-    let created = std::mem::take(&mut *CREATED.lock().unwrap_or_else(PoisonError::into_inner));
-    created.into_iter().rev().for_each(AnyUnderLock::reset);
+    /// Returns the value.
+    pub fn get(&self) -> &'static T {
+        // SAFETY: the pointer is null or comes from `create`, and the value is not dropped while it is used.
+        let value = unsafe { self.0.load(Ordering::Acquire).as_ref() };
+        value.unwrap_or_else(|| refuse("the module is not loaded"))
+    }
+
+    /// Drops the value, if there is one.
+    ///
+    /// # Safety
+    /// Nothing that [`WhileLoaded::get`] has returned is used any more.
+    pub(super) unsafe fn drop(&self) {
+        let value = self.0.swap(null_mut(), Ordering::AcqRel);
+        if !value.is_null() {
+            // SAFETY: created by `create`, and no longer used, by the caller's promise.
+            drop(unsafe { Box::from_raw(value) });
+        }
+    }
 }
 
 #[cold]
 #[allow(clippy::panic, reason = "a bug of ours; the guard around each callback catches it")]
-fn refuse() -> ! {
-    panic!("a value was used while it was in use");
+fn refuse(why: &str) -> ! {
+    panic!("{why}");
 }
 
 #[cfg(test)]

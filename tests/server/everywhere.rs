@@ -33,6 +33,13 @@ fn watch_sees_a_call_that_changed_something_and_no_other() {
         ("RL.WINDOW k 2 1h 2 COUNTDENIED", true),
         ("RL.WINDOW k 9 1h", true),
         ("RL.WINDOW k 9 1d FIXED", true),
+        ("DEL k", true),
+        ("RL.ACQUIRE k 2 0 1 ID a", true),
+        ("RL.ACQUIRE k 2 0 2", false),
+        ("RL.RENEW k a LEASE 1h", true),
+        ("RL.RELEASE k b", false),
+        ("RL.RELEASE k a", true),
+        ("RL.RELEASE k a", false),
     ] {
         conn.cmd("WATCH k");
         other.cmd(call);

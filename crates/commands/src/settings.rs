@@ -2,7 +2,7 @@
 //!
 //! To add a setting that is a number, add a field of [`Numbers`], its row in [`Numbers::new`], its place in
 //! [`Numbers::all`], and a row in module/settings.rs of the module. Any other setting has its value in the module's
-//! environment.rs, a row as well, and, if it concerns keys in memory, its arms in memory/settings.rs here.
+//! state.rs, a row as well, and, if it concerns keys in memory, its arms in memory/settings.rs here.
 
 use engine::decimal::parse_i64;
 use engine::period::YEAR_MS;

@@ -1,4 +1,4 @@
-//! Where the state of a key is stored, as traits. They are implemented for the keys of a server (src/state of the module)
+//! Where the state of a key is stored, as traits. They are implemented for the keys of a server (src/keys of the module)
 //! and for keys in memory ([`crate::memory`]).
 //!
 //! ```text

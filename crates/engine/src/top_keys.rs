@@ -165,7 +165,7 @@ pub struct TopRow {
 pub const GENERATION_US: u64 = 600_000_000;
 
 /// The most frequent keys of the last 10 to 20 minutes: the present generation, and the one before it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct TopKeys {
     /// The counts of the present generation.
     current: TopCounts,

@@ -1,13 +1,17 @@
 use super::*;
+use crate::redis::blocked::BlockedEvents;
+use crate::redis::call::CommandNumber;
 use crate::redis::clock::wall_time_us;
 use crate::redis::fake::{FakeServer, ReplyElement};
+use crate::waiting::{serve_timer, WaitEvents};
+use commands::error::Error;
 use std::ffi::CStr;
-use std::sync::Mutex;
 
 const NOW_US: i64 = 1_700_000_000_000_000;
 
 fn row_of(name: &CStr) -> ServerCommand {
-    let mut all = (0..COMMANDS.len()).flat_map(|number| find(CommandNumber(number)));
+    let mut all = (0..COMMANDS.len())
+        .flat_map(|number| ServerCommand::find(State::get(), CommandNumber(number)));
     all.find(|command| command.row.name == name).unwrap()
 }
 
@@ -30,7 +34,7 @@ impl Commands for Panics {
 #[test]
 fn a_panic_becomes_an_error_and_a_line_in_the_log() {
     let mut server = FakeServer::at(NOW_US);
-    let errors = || BY_COMMAND[LAST].errors.get();
+    let errors = || State::get().stats.by_command[LAST].errors.get();
     let before = errors();
     let replies = server.call(entry::<Panics, LAST>, "any");
     assert_eq!(replies, [ReplyElement::Error(Error::internal().to_string())]);
@@ -63,31 +67,21 @@ fn a_noticed_bug_is_logged_with_its_location() {
     assert!(line.contains("dispatch/tests.rs:"), "{line}");
 }
 
-/// Tests whose calls wait, one at a time, because they have the same lines.
-static WAITING: Mutex<()> = Mutex::new(());
-
-/// Serves the timer in each call.
-struct Fires;
-
-impl Commands for Fires {
-    fn run(call: &Call) {
-        blocking::serve_timer(call.ctx);
-    }
-
-    fn reply_to_panic(_: &Call) {}
+/// Fires the timer. Returns how many waits have ended so far.
+fn fire(server: &mut FakeServer) -> usize {
+    server.call_back(|ctx| serve_timer(State::get(), ctx));
+    server.unblocked()
 }
 
 #[test]
 fn waiters_on_a_key_that_the_server_has_in_use_wait_until_it_is_free() {
-    let _alone = WAITING.lock();
     let mut server = FakeServer::at(NOW_US);
     let throttle = entry_of("rl.throttle");
     // By the clock of the timer, which is the real one, the waiter could be granted.
     let fire = |server: &mut FakeServer| {
         // Makes a head due that was postponed.
-        blocking::restart_timer();
-        server.call(entry::<Fires, 0>, "fire");
-        server.unblocked()
+        State::get().waiting.restart_timer();
+        fire(server)
     };
     let replies = server.call(throttle, "RL.THROTTLE in_use 0 1 60");
     assert_eq!(replies.get(1), Some(&ReplyElement::Integer(0)));
@@ -105,29 +99,19 @@ fn waiters_on_a_key_that_the_server_has_in_use_wait_until_it_is_free() {
     assert_eq!(fire(&mut server), 1);
 }
 
-/// Replies to all waiters as after a panic, and lets their clients go.
-struct AnswersAfterPanics;
-
-impl Commands for AnswersAfterPanics {
-    fn run(call: &Call) {
-        for wait in 1..10_000 {
-            answer_after_panic(call.ctx, wait);
-            blocking::forget(wait, false);
-        }
-    }
-
-    fn reply_to_panic(_: &Call) {}
-}
-
 #[test]
 fn a_panic_in_the_reply_to_a_waiter_is_an_error_of_its_command() {
-    let _alone = WAITING.lock();
     let mut server = FakeServer::at(NOW_US);
     // How many errors of RL.THROTTLE it counts.
     let count = |server: &mut FakeServer| {
         let errors = &row_of(c"rl.throttle").stats.errors;
         let before = errors.get();
-        let replies = server.call(entry::<AnswersAfterPanics, 0>, "answer");
+        let replies = server.call_back(|ctx| {
+            for wait in 1..10_000 {
+                WaitEvents::answer_after_panic(ctx, wait);
+                WaitEvents::forget(wait, false);
+            }
+        });
         let internal = ReplyElement::Error(Error::internal().to_string());
         assert!(replies.iter().all(|reply| *reply == internal), "{replies:?}");
         errors.get() - before
@@ -139,21 +123,9 @@ fn a_panic_in_the_reply_to_a_waiter_is_an_error_of_its_command() {
     assert_eq!(count(&mut server), 1);
 }
 
-/// Asks for the replies to all waiters.
-struct Answers;
-
-impl Commands for Answers {
-    fn run(call: &Call) {
-        (1..10_000).for_each(|wait| answer(call.ctx, wait));
-    }
-
-    fn reply_to_panic(_: &Call) {}
-}
-
 #[test]
 fn waiters_are_denied_when_their_time_is_up_though_the_server_has_the_key_in_use() {
     const WAITERS: usize = 2_000;
-    let _alone = WAITING.lock();
     // The time of the timer, for which the reservation holds.
     let mut server = FakeServer::at(wall_time_us() as i64);
     let acquire = entry_of("rl.acquire");
@@ -163,16 +135,13 @@ fn waiters_are_denied_when_their_time_is_up_though_the_server_has_the_key_in_use
         assert_eq!(server.call(acquire, "RL.ACQUIRE busy 1 0 1 BLOCK 1"), []);
     }
     std::thread::sleep(std::time::Duration::from_millis(2));
-    let fire = |server: &mut FakeServer| {
-        server.call(entry::<Fires, 0>, "fire");
-        server.unblocked()
-    };
     // The head is tried, and those behind it are denied until the time for waiters is spent.
     let denied = fire(&mut server);
     assert!(denied > 0 && denied < WAITERS, "{denied}");
     server.keys_in_use = true;
     assert!((0..20).any(|_| fire(&mut server) > denied));
-    let replies = server.call(entry::<Answers, 0>, "answer");
+    let replies =
+        server.call_back(|ctx| (1..10_000).for_each(|wait| WaitEvents::answer(ctx, wait)));
     assert!(replies.iter().all(|reply| !matches!(reply, ReplyElement::Error(_))), "{replies:?}");
 }
 

@@ -3,14 +3,14 @@
 
 mod entries;
 pub mod indexes;
-pub mod keyspace;
+mod keyspace;
 mod server_bucket;
 mod server_window;
 
-use crate::environment::ZONES;
 use crate::redis::acceptance::{accepts_write_to, Acceptance};
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::{ReadKey, WriteKey};
+use crate::state::State;
 use commands::error::Error;
 use engine::calendar::Zones;
 use engine::store::{Access, Store, MAX_HEALED_EVENTS};
@@ -40,8 +40,8 @@ impl KeyContext<'_> {
 }
 
 /// The keys of this server, for one call.
-#[derive(Default)]
 pub struct ServerKeyspace<'c> {
+    pub state: &'static State,
     /// Bounds the work of a call over several keys.
     budget: Option<CallBudget>,
     /// Whether the server accepts what is written for waiters. `None` if it was not asked yet.
@@ -50,10 +50,15 @@ pub struct ServerKeyspace<'c> {
 }
 
 impl<'c> ServerKeyspace<'c> {
-    /// Returns the keys for a call over this many of them.
-    pub fn for_keys(keys: usize) -> ServerKeyspace<'c> {
+    pub fn new(state: &'static State) -> ServerKeyspace<'c> {
+        let (acceptance, context) = (Cell::new(None), PhantomData);
+        ServerKeyspace { state, budget: None, acceptance, context }
+    }
+
+    /// Bounds the work of a call over this many keys.
+    pub fn for_keys(self, keys: usize) -> ServerKeyspace<'c> {
         let budget = CallBudget { left_to_read: Cell::new(MAX_READ), keys };
-        ServerKeyspace { budget: Some(budget), ..ServerKeyspace::default() }
+        ServerKeyspace { budget: Some(budget), ..self }
     }
 
     /// Returns the part of `max` that a call may do for each of its keys.
@@ -62,9 +67,9 @@ impl<'c> ServerKeyspace<'c> {
         share.unwrap_or(max).max(1)
     }
 
-    /// Returns the keys for writes for waiters, which the server is known to accept or not.
-    pub fn for_waiters(acceptance: Option<Acceptance>) -> ServerKeyspace<'c> {
-        ServerKeyspace { acceptance: Cell::new(acceptance), ..ServerKeyspace::default() }
+    /// Says whether the server is known to accept what is written for waiters.
+    pub fn for_waiters(self, acceptance: Option<Acceptance>) -> ServerKeyspace<'c> {
+        ServerKeyspace { acceptance: Cell::new(acceptance), ..self }
     }
 
     /// Returns whether the server accepts what is written for waiters. `None` if it was not asked.
@@ -144,7 +149,7 @@ impl<'k, 'c> Store for ServerKey<'k, 'c> {
     }
 
     fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T {
-        ZONES.with(body)
+        self.keyspace.state.zones.with(body)
     }
 
     fn max_healed(&self) -> usize {
@@ -152,12 +157,13 @@ impl<'k, 'c> Store for ServerKey<'k, 'c> {
     }
 
     fn bucket(self) -> ServerBucket<'c> {
-        let ServerKey { key_ctx, access, emptied, .. } = self;
+        let ServerKey { keyspace, key_ctx, access, emptied } = self;
         if let Some(mut key) = emptied.and_then(EmptiedKey::reuse) {
             // Only a key that does not exist can become a bucket.
             key.delete();
+            key.close();
         }
-        ServerBucket { key_ctx, access, key: KeyHandle::closed(key_ctx) }
+        ServerBucket { state: keyspace.state, key_ctx, access, key: KeyHandle::closed(key_ctx) }
     }
 
     fn window(&mut self) -> ServerWindow<'k, 'c> {
@@ -172,12 +178,18 @@ enum KeyHandle<'c> {
 }
 
 impl<'c> KeyHandle<'c> {
-    fn new(key_ctx: KeyContext<'c>, access: Access) -> Result<KeyHandle<'c>, Error> {
+    /// Opens a key.
+    fn open(
+        state: &'static State,
+        key_ctx: KeyContext<'c>,
+        access: Access,
+    ) -> Result<KeyHandle<'c>, Error> {
         let KeyContext { ctx, name, .. } = key_ctx;
-        match access {
-            Access::Read => Ok(KeyHandle::Read(ReadKey::open(ctx, name))),
-            Access::Write => WriteKey::open(ctx, name).map(KeyHandle::Write).ok_or(Error::InUse),
+        if access == Access::Read {
+            return Ok(KeyHandle::Read(ReadKey::open(ctx, name)));
         }
+        let key = WriteKey::open(ctx, name, &state.replicated_words);
+        key.map(KeyHandle::Write).ok_or(Error::InUse)
     }
 
     /// Returns a key that is not open.

@@ -2,12 +2,14 @@
 
 use super::{KeyContext, KeyHandle};
 use crate::redis::key::KeyValue;
+use crate::state::State;
 use commands::error::Error;
 use engine::store::{self, Access};
 use engine::throttle::{BucketEdit, Stored};
 
 /// The bucket under a key, for one call.
 pub struct ServerBucket<'c> {
+    pub(super) state: &'static State,
     pub(super) key_ctx: KeyContext<'c>,
     pub(super) access: Access,
     pub(super) key: KeyHandle<'c>,
@@ -17,7 +19,7 @@ impl store::BucketKey for ServerBucket<'_> {
     type Error = Error;
 
     fn read(&mut self) -> Result<Option<Stored>, Error> {
-        self.key = KeyHandle::new(self.key_ctx, self.access)?;
+        self.key = KeyHandle::open(self.state, self.key_ctx, self.access)?;
         match self.key.reader().value() {
             KeyValue::Empty => Ok(None),
             KeyValue::String(text) => decode_bucket(text.bytes()).map(Some),
@@ -26,7 +28,7 @@ impl store::BucketKey for ServerBucket<'_> {
     }
 
     fn write(&mut self, edit: BucketEdit) {
-        let KeyHandle::Write(key) = &mut self.key else { return };
+        let Some(mut key) = self.key.take(self.key_ctx) else { return };
         match edit {
             BucketEdit::Keep => {}
             BucketEdit::Store(stored) => {
@@ -34,6 +36,7 @@ impl store::BucketKey for ServerBucket<'_> {
             }
             BucketEdit::Delete => key.delete(),
         }
+        key.close();
     }
 }
 

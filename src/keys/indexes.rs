@@ -1,8 +1,8 @@
 //! The indexes of reservations: one for each key that holds more than a few, derived from its sorted set.
 //!
-//! An index is valid as long as only this module has changed the set since it was read. The server notifies us of
-//! nearly every change by others (see [`crate::redis::events`]). Then the index is dropped, and the next call reads the set
-//! again. As a last guard, the set must still have the number of elements that it had.
+//! An index is valid as long as only this module has changed the set since it was read. The server notifies us of nearly
+//! every change by others (redis/key_events.rs). Then the index is dropped, and the next call reads the set again. As a last
+//! guard, the set must still have the number of elements that it had.
 //!
 //! Reading a large set takes as long as a thousand calls. So a large index stays until its key is deleted or another client
 //! changes it: it takes about twice the memory of the set, and `maxmemory` bounds both. Small indexes are read again
@@ -15,8 +15,10 @@
 use super::{KeyContext, ServerKeyspace};
 use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
-use crate::redis::events::{self, KeyChange};
+use crate::redis::key_events::{watch_keys, KeyChange, KeyEvents};
+use crate::redis::server_events::{ServerEvents, DATABASE_CHANGES};
 use crate::redis::under_lock::UnderLock;
+use crate::state::State;
 use commands::keyspace::Keyspace;
 use engine::index::Index;
 use engine::reservations::{Reservations, INDEX_FROM};
@@ -25,7 +27,7 @@ use foldhash::quality::RandomState;
 use hashbrown::hash_table::{Entry, HashTable};
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The maximum number of reservations in a small index. Reading that many takes about 50 microseconds. A larger index takes
 /// more than 20 kB, so no caller can create many of them without as much memory in the keyspace.
@@ -110,80 +112,148 @@ struct Indexes {
     bytes: usize,
     /// The number of uses and changes of keys so far.
     touches: u64,
-    /// The last of them for the keys of each hash.
+    /// The last of them for the keys of each hash. Empty before the first index is stored, as they matter only after that.
     last_touches: Box<[u64]>,
     /// The index of a value that is leaving its name or database.
     leaving: Option<IndexEntry>,
 }
 
-static INDEXES: UnderLock<Indexes> = UnderLock::new(|| Indexes::new(MAX_IN_SMALL));
-
-/// The number of indexes, with the one that is leaving. While it is 0, a command only reads this.
-static INDEX_COUNT: AtomicUsize = AtomicUsize::new(0);
-
-fn with_indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
-    INDEXES.with(|indexes| {
-        let result = body(indexes);
-        let leaving = usize::from(indexes.leaving.is_some());
-        INDEX_COUNT.store(indexes.len.saturating_add(leaving), Ordering::Relaxed);
-        result
-    })
+#[derive(Default)]
+/// The indexes of this server.
+pub struct KeyIndexes {
+    all: UnderLock<Indexes>,
+    /// The number of indexes, with the one that is leaving. While it is 0, a command only reads this.
+    number: AtomicUsize,
+    /// True once the server notifies us of changes to keys.
+    is_watching: AtomicBool,
+    /// True while the module itself removes a range of elements by a command. The server notifies us of that too.
+    removes_range: AtomicBool,
 }
 
-/// Returns the number of indexes, and about how many bytes they take together, including the names of their keys.
-pub fn totals() -> (u64, u64) {
-    let number = |number| u64::try_from(number).unwrap_or(u64::MAX);
-    with_indexes(|indexes| (number(indexes.len), number(indexes.bytes)))
-}
-
-/// Returns whether no key has an index.
-fn is_empty() -> bool {
-    INDEX_COUNT.load(Ordering::Relaxed) == 0
-}
-
-/// Takes out the index of a key for a call, if there is one and the set still has the `len` elements that it had, or returns
-/// that the set is foreign.
-pub fn take(key_ctx: KeyContext, len: usize) -> Option<Finding> {
-    if is_empty() {
-        return None;
+impl Default for Indexes {
+    fn default() -> Indexes {
+        Indexes::new(MAX_IN_SMALL)
     }
-    with_indexes(|indexes| indexes.take(key_ctx.ctx.db(), key_ctx.name.as_bytes(), len))
 }
 
-/// Stores the index of a key after a call, when the set has `len` elements. Drops it if too few reservations are left.
-pub fn put(key_ctx: KeyContext, reservations: Reservations, len: usize) {
-    let (ctx, db, key) = (key_ctx.ctx, key_ctx.ctx.db(), key_ctx.name.as_bytes());
-    let is_changed = reservations.is_changed();
-    let reservations_len = reservations.len();
-    let is_long = reservations_len >= INDEX_FROM;
-    match reservations.into_index().filter(|_| is_long && events::watch(ctx)) {
-        Some(index) => {
-            let (finding, read) = (Finding::Index(index), reservations_len);
-            with_indexes(|indexes| indexes.put(db, key, finding, read, len, is_changed));
+impl KeyIndexes {
+    fn with<T>(&self, body: impl FnOnce(&mut Indexes) -> T) -> T {
+        self.all.with(|all| {
+            let result = body(all);
+            let leaving = usize::from(all.leaving.is_some());
+            self.number.store(all.len.saturating_add(leaving), Ordering::Relaxed);
+            result
+        })
+    }
+
+    /// Returns the number of indexes, and about how many bytes they take together, including the names of their keys.
+    pub fn totals(&self) -> (u64, u64) {
+        let number = |number| u64::try_from(number).unwrap_or(u64::MAX);
+        self.with(|all| (number(all.len), number(all.bytes)))
+    }
+
+    /// Returns whether no key has an index.
+    fn is_empty(&self) -> bool {
+        self.number.load(Ordering::Relaxed) == 0
+    }
+
+    /// Takes out the index of a key for a call, if there is one and the set still has the `len` elements that it had, or
+    /// returns that the set is foreign. The call puts the index back.
+    pub fn take(&self, key_ctx: KeyContext, len: usize) -> Option<Finding> {
+        if self.is_empty() {
+            return None;
         }
-        None => drop_index(db, key),
+        self.with(|all| all.take(key_ctx.ctx.db(), key_ctx.name.as_bytes(), len))
+    }
+
+    /// Stores the index of a key after a call, when the set has `len` elements. Drops it if too few reservations are left.
+    pub fn put(&self, key_ctx: KeyContext, reservations: Reservations, len: usize) {
+        let (db, key) = (key_ctx.ctx.db(), key_ctx.name.as_bytes());
+        let is_changed = reservations.is_changed();
+        let reservations_len = reservations.len();
+        let is_long = reservations_len >= INDEX_FROM;
+        match reservations.into_index().filter(|_| is_long && self.watch(key_ctx.ctx)) {
+            Some(index) => {
+                let (finding, read) = (Finding::Index(index), reservations_len);
+                self.with(|all| all.put(db, key, finding, read, len, is_changed));
+            }
+            None => self.drop_index(db, key),
+        }
+    }
+
+    /// Stores that in a set of `len` elements a foreign entry follows after `read` reservations.
+    pub fn put_foreign(&self, key_ctx: KeyContext, read: usize, len: usize) {
+        let (db, key) = (key_ctx.ctx.db(), key_ctx.name.as_bytes());
+        if read >= INDEX_FROM && self.watch(key_ctx.ctx) {
+            self.with(|all| all.put(db, key, Finding::Foreign, read, len, true));
+        }
+    }
+
+    /// Drops the index of a key that was changed.
+    pub fn drop_index(&self, db: i32, key: &[u8]) {
+        if !self.is_empty() {
+            self.with(|all| all.remove(db, key));
+        }
+    }
+
+    /// Drops all indexes.
+    pub fn drop_all(&self) {
+        drop(self.all.replace(Indexes::default()));
+        self.number.store(0, Ordering::Relaxed);
+    }
+
+    /// Makes the server notify us of changes to keys from now on. Returns whether it does.
+    fn watch(&self, ctx: Context) -> bool {
+        if !self.is_watching.load(Ordering::Relaxed) {
+            self.is_watching.store(watch_keys::<KeyIndexes>(ctx), Ordering::Relaxed);
+        }
+        self.is_watching.load(Ordering::Relaxed)
+    }
+
+    /// Runs `remove`, which removes a range of elements by a command, and whose change the indexes know.
+    pub fn while_removing_range(&self, remove: impl FnOnce()) {
+        self.removes_range.store(true, Ordering::Relaxed);
+        remove();
+        self.removes_range.store(false, Ordering::Relaxed);
     }
 }
 
-/// Stores that in a set of `len` elements a foreign entry follows after `read` reservations.
-pub fn put_foreign(key_ctx: KeyContext, read: usize, len: usize) {
-    let (ctx, db, key) = (key_ctx.ctx, key_ctx.ctx.db(), key_ctx.name.as_bytes());
-    if read >= INDEX_FROM && events::watch(ctx) {
-        with_indexes(|indexes| indexes.put(db, key, Finding::Foreign, read, len, true));
+impl KeyEvents for KeyIndexes {
+    // Reading a large set takes long, and the next call may come from any client. So a value that was written as a whole is
+    // read right away, at the expense of the command that wrote it.
+    fn key_changed(ctx: Context, name: KeyName, change: KeyChange) {
+        let state = State::get();
+        let indexes = &state.indexes;
+        let is_part = matches!(change, KeyChange::Edited | KeyChange::Left);
+        if indexes.removes_range.load(Ordering::Relaxed) || (indexes.is_empty() && is_part) {
+            return;
+        }
+        let (db, key) = (ctx.db(), name.as_bytes());
+        let must_read = indexes.with(|all| match change {
+            KeyChange::Edited | KeyChange::Filled => {
+                all.remove(db, key);
+                change == KeyChange::Filled
+            }
+            KeyChange::Left => {
+                all.leaving = all.remove(db, key);
+                false
+            }
+            KeyChange::Arrived => !all.receive(db, key),
+        });
+        if must_read {
+            let key_ctx = KeyContext { ctx, name, now_us: clock::command_time_us() };
+            // A foreign value is refused by the next call on it.
+            let _ = ServerKeyspace::new(state).store(key_ctx, Access::Read).window().read(None);
+        }
     }
 }
 
-/// Drops the index of a key that was changed.
-pub fn drop_index(db: i32, key: &[u8]) {
-    if !is_empty() {
-        with_indexes(|indexes| indexes.remove(db, key));
-    }
-}
+impl ServerEvents for KeyIndexes {
+    const IDS: &'static [u64] = DATABASE_CHANGES;
 
-/// Drops all indexes.
-pub fn drop_all() {
-    INDEXES.reset();
-    INDEX_COUNT.store(0, Ordering::Relaxed);
+    fn happened() {
+        State::get().indexes.drop_all();
+    }
 }
 
 impl Indexes {
@@ -199,7 +269,7 @@ impl Indexes {
             max_in_small,
             bytes: 0,
             touches: 0,
-            last_touches: vec![0; TOUCHED_KEYS].into(),
+            last_touches: Box::default(),
             leaving: None,
         }
     }
@@ -245,6 +315,9 @@ impl Indexes {
         len: usize,
         is_changed: bool,
     ) {
+        if self.last_touches.is_empty() {
+            self.last_touches = vec![0; TOUCHED_KEYS].into();
+        }
         let hash_of = |db: i32, key: &[u8]| self.secret.hash_one((db, key));
         let hash = hash_of(db, key);
         let Some(table) = table(&mut self.tables, hash) else { return };
@@ -335,33 +408,6 @@ impl Indexes {
             self.small_reservations = self.small_reservations.saturating_sub(entry.reservations);
         }
         Some(entry)
-    }
-}
-
-/// Updates the indexes after a key was changed by something other than the module.
-///
-/// Reading a large set takes long, and the next call may come from any client. So a value that was written as a whole is
-/// read right away, at the expense of the command that wrote it.
-pub fn key_changed(ctx: Context, name: KeyName, change: KeyChange) {
-    if is_empty() && matches!(change, KeyChange::Edited | KeyChange::Left) {
-        return;
-    }
-    let (db, key) = (ctx.db(), name.as_bytes());
-    let must_read = with_indexes(|indexes| match change {
-        KeyChange::Edited | KeyChange::Filled => {
-            indexes.remove(db, key);
-            change == KeyChange::Filled
-        }
-        KeyChange::Left => {
-            indexes.leaving = indexes.remove(db, key);
-            false
-        }
-        KeyChange::Arrived => !indexes.receive(db, key),
-    });
-    if must_read {
-        // A foreign value is refused by the next call on it.
-        let key_ctx = KeyContext { ctx, name, now_us: clock::command_time_us() };
-        let _ = ServerKeyspace::default().store(key_ctx, Access::Read).window().read(None);
     }
 }
 

@@ -10,12 +10,11 @@
 use super::entries::{
     decode_entry, decode_reserved, Reserved, ServerEntries, ALL, FOREIGN, RESERVED,
 };
-use super::indexes::{self, Finding};
+use super::indexes::Finding;
 use super::{KeyHandle, ServerKey};
-use crate::environment::ZONES;
 use crate::redis::key::{remove_highest, remove_scores, KeyValue, Scores, WriteKey, MANY};
 use crate::redis::text::OwnedString;
-use crate::stats;
+use crate::state::State;
 use commands::error::Error;
 use engine::ban::Ban;
 use engine::entry::score;
@@ -62,19 +61,20 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         }
         let ServerKey { key_ctx, access, .. } = self.store;
         if self.events.key.reader().is_closed() {
-            self.events.key = KeyHandle::new(key_ctx, access)?;
+            self.events.key = KeyHandle::open(self.state(), key_ctx, access)?;
         }
         if let KeyValue::String(_) | KeyValue::Other = self.events.key.reader().value() {
             // The server does not notify us of every value that replaces a set.
-            indexes::drop_index(key_ctx.ctx.db(), key_ctx.name.as_bytes());
+            self.state().indexes.drop_index(key_ctx.ctx.db(), key_ctx.name.as_bytes());
             return Err(Error::NotWindow);
         }
         self.elements = self.events.key.reader().len();
-        match indexes::take(key_ctx, self.elements) {
+        let state = self.state();
+        match state.indexes.take(key_ctx, self.elements) {
             Some(Finding::Index(index)) => {
                 let now_us = key_ctx.now_us;
                 self.reservations =
-                    ZONES.with(|zones| Reservations::from_index(index, now_us, id, zones));
+                    state.zones.with(|zones| Reservations::from_index(index, now_us, id, zones));
             }
             Some(Finding::Foreign) => return Err(Error::ForeignEntry),
             None => self.read_elements(id)?,
@@ -102,8 +102,14 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         (&mut self.events, &self.reservations)
     }
 
-    // Elements are added before others are removed, so that the key never becomes empty in between, unless many are removed
-    // and all: then it is deleted first. Ranges of entries are removed last, because that needs the key closed.
+    // A sorted set vanishes with its last element, and its TTL with it. So what is new is added first, and what has to go is
+    // collected in `remove` until then, with three exceptions:
+    //
+    // - Many elements go, and no other is in the key: it is deleted first, which is faster, and begins again with what is
+    //   new. It gets its old TTL back unless the edit sets one.
+    // - Reservations were settled, and nothing else is or would be in the key: it stays open with its old elements, so that a
+    //   waiter may be granted on it. See [`EmptiedKey`].
+    // - Large ranges, and dead entries, go last, each by a command of the server, for which the key must be closed.
     fn settle(&mut self, ids: &[&[u8]], edit: WindowEdit) -> Settlement<EmptiedKey<'c>> {
         let mut remove = Members::new();
         let Some(mut key) = self.take_key(&mut remove) else {
@@ -139,7 +145,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             key.expire_at(*at_ms);
         }
         self.elements = key.len();
-        drop(key);
+        key.close();
         if removed > 0 && deleted.is_none() {
             self.remove_ranges(edit.events);
         }
@@ -148,6 +154,10 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
 }
 
 impl<'c> ServerWindow<'_, 'c> {
+    fn state(&self) -> &'static State {
+        self.store.keyspace.state
+    }
+
     /// Reads the reservations from the set, within the budget of the call if it has one, and the newest event, with which
     /// they end.
     fn read_elements(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
@@ -166,7 +176,7 @@ impl<'c> ServerWindow<'_, 'c> {
                 Some(Reserved::Reservation(one)) => all.push(one),
                 Some(Reserved::Ban(one)) if ban.is_none() => ban = Some(one),
                 Some(Reserved::Ban(_)) | None => {
-                    indexes::put_foreign(key_ctx, all.len(), self.elements);
+                    keyspace.state.indexes.put_foreign(key_ctx, all.len(), self.elements);
                     return Err(Error::ForeignEntry);
                 }
             }
@@ -174,8 +184,10 @@ impl<'c> ServerWindow<'_, 'c> {
         if let Some(budget) = &keyspace.budget {
             budget.spend(all.len());
         }
-        self.reservations =
-            ZONES.with(|zones| Reservations::from_list(all, ban, key_ctx.now_us, id, zones));
+        self.reservations = keyspace
+            .state
+            .zones
+            .with(|zones| Reservations::from_list(all, ban, key_ctx.now_us, id, zones));
         match behind.as_ref().map(decode_entry) {
             None => {}
             Some(Ok(newest)) => self.events.newest = Some(newest),
@@ -201,28 +213,30 @@ impl<'c> ServerWindow<'_, 'c> {
     /// Removes dead entries, and the entries in large ranges. The key is closed.
     fn remove_ranges(&mut self, edit: &EventEdit) {
         let (ctx, name) = (self.store.key_ctx.ctx, self.store.key_ctx.name);
-        if are_large(edit) {
-            ranges(edit).for_each(|scores| remove_scores(ctx, name, scores));
-            self.elements = self.elements.saturating_sub(edit.in_ranges);
-        }
-        if edit.dropped > 0 {
-            remove_highest(ctx, name, edit.dropped);
-            self.elements = self.elements.saturating_sub(edit.dropped);
-        }
+        self.state().indexes.while_removing_range(|| {
+            if are_large(edit) {
+                ranges(edit).for_each(|scores| remove_scores(ctx, name, scores));
+                self.elements = self.elements.saturating_sub(edit.in_ranges);
+            }
+            if edit.dropped > 0 {
+                remove_highest(ctx, name, edit.dropped);
+                self.elements = self.elements.saturating_sub(edit.dropped);
+            }
+        });
     }
 
     /// Drops reservations that are gone, and rewrites those from the future. Adds the old members to `remove`.
     fn clean(&mut self, key: &mut WriteKey, remove: &mut Members) {
-        let mut add = Vec::new();
+        let (state, mut add) = (self.state(), Vec::new());
         let cleaned = &mut |old: &ReservationMember, new: Option<&ReservationMember>| {
             remove.push(OwnedString::new(old.as_bytes()));
             match new {
                 Some(new) => add.push(*new),
-                None => stats::LAPSED.add(1),
+                None => state.stats.lapsed.add(1),
             }
         };
         let max_healed = self.store.keyspace.share(MAX_HEALED_LEASES);
-        ZONES.with(|zones| self.reservations.clean(zones, max_healed, cleaned));
+        state.zones.with(|zones| self.reservations.clean(zones, max_healed, cleaned));
         add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
     }
 
@@ -264,12 +278,13 @@ impl<'c> ServerWindow<'_, 'c> {
     }
 }
 
+// A destructor, because the index must be put back on every way out of a call, also if it is denied or refused.
 impl Drop for ServerWindow<'_, '_> {
     fn drop(&mut self) {
         // Most keys have no index.
         if self.reservations.index().is_some() {
             let reservations = std::mem::take(&mut self.reservations);
-            indexes::put(self.store.key_ctx, reservations, self.elements);
+            self.state().indexes.put(self.store.key_ctx, reservations, self.elements);
         }
     }
 }
@@ -360,6 +375,7 @@ impl store::EmptiedKey for EmptiedKey<'_> {
     fn delete(self) {
         if let Some(mut key) = self.reuse() {
             key.delete();
+            key.close();
         }
     }
 }

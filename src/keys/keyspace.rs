@@ -3,29 +3,17 @@
 
 use super::server_bucket::decode_bucket;
 use super::{KeyContext, KeyHandle, ServerKey, ServerKeyspace, ServerWindow};
-use crate::environment::{NOTIFY_DENIED, NUMBERS, POLICIES};
-use crate::redis::events::notify;
 use crate::redis::key::{KeyValue, ReadKey};
-use crate::redis::random;
-use crate::redis::under_lock::UnderLock;
-use crate::stats;
+use crate::redis::key_events::notify;
+use crate::redis::random::RandomPool;
 use commands::error::Error;
 use commands::keyspace::{Inspection, KeyState, Keyspace};
 use commands::policies::PolicyVerdict;
 use commands::report::MAX_TOP_KEY;
 use engine::reservation::{id_from_random, Id};
 use engine::store::{Access, WindowKey};
-use engine::top_keys::{TopKeys, TopRow};
+use engine::top_keys::TopRow;
 use engine::DbKey;
-
-/// The most denied keys, by database and name.
-static TOP: UnderLock<TopKeys> =
-    UnderLock::new(|| TopKeys::new(usize::try_from(NUMBERS.top_keys.get()).unwrap_or(usize::MAX)));
-
-/// Forgets which keys were denied: on RESET, and when the setting `top-keys` changes.
-pub fn forget_top() {
-    TOP.reset();
-}
 
 impl<'c> Keyspace for ServerKeyspace<'c> {
     type Key = KeyContext<'c>;
@@ -39,7 +27,7 @@ impl<'c> Keyspace for ServerKeyspace<'c> {
     }
 
     fn new_id(&self) -> Id {
-        Id::from(&id_from_random(random::bytes())[..])
+        Id::from(&id_from_random(self.state.random.with(RandomPool::next))[..])
     }
 
     fn inspect(&self, key_ctx: KeyContext<'c>) -> Result<Inspection<ServerWindow<'_, 'c>>, Error> {
@@ -60,34 +48,34 @@ impl<'c> Keyspace for ServerKeyspace<'c> {
     }
 
     fn count_applied(&self, number: u64) {
-        stats::APPLIED.add(number);
+        self.state.stats.applied.add(number);
     }
 
     fn count_released(&self, number: u64) {
-        stats::RELEASED.add(number);
+        self.state.stats.released.add(number);
     }
 
     fn count_policy(&self, id: u64, verdict: PolicyVerdict) {
-        POLICIES.with(|table| table.count(id, verdict));
+        self.state.policies.with(|table| table.count(id, verdict));
     }
 
     /// Counts the denial for RL.TOP, and publishes a keyspace event.
     fn note_denial(&self, key_ctx: KeyContext) {
-        if NUMBERS.top_keys.get() > 0 {
+        if self.state.numbers.top_keys.get() > 0 {
             let name = key_ctx.name.as_bytes();
             let key = DbKey { db: key_ctx.ctx.db(), name: name.get(..MAX_TOP_KEY).unwrap_or(name) };
-            TOP.with(|top| top.add(key, key_ctx.now_us));
+            self.state.most_denied.with(|top| top.add(key, key_ctx.now_us));
         }
-        if NOTIFY_DENIED.get() {
+        if self.state.notify_denied.get() {
             notify(key_ctx.ctx, c"rl.denied", key_ctx.name);
         }
     }
 
     fn most_denied(&self, now_us: u64, count: usize) -> Vec<TopRow> {
-        TOP.with(|top| top.top(now_us, count))
+        self.state.most_denied.with(|top| top.top(now_us, count))
     }
 
     fn forget_denials(&self) {
-        forget_top();
+        self.state.forget_denials();
     }
 }

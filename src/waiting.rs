@@ -1,0 +1,493 @@
+//! BLOCK: calls that wait in the server, for each key in the order of LEAVE and then of arrival.
+//!
+//! ```text
+//! A call with BLOCK is denied.
+//!   join           blocks its client, and puts it into the line on its key
+//! The head of the line is tried, and nobody else (try_head in crates/commands/src/waiting.rs).
+//!   wake           by each command that may write to the key, before it takes and after it gives back
+//!   serve_timer    by the timer, when the head could be granted or a wait times out, after a transaction or a script with
+//!                  such a command, and every POLL_US, because the server does not notify us of all changes to the key
+//!   deliver        granted, refused with an error, or denied in the end: keeps the reply, and unblocks the client
+//! The server lets the client go (redis/blocked.rs), at once or in a later turn of its event loop.
+//!   answer         the server asks for the reply, which is written here
+//!   forget         the client is gone; a grant that did not reach it is given back by the next serve_timer
+//! ```
+//!
+//! CLIENT UNBLOCK leads from join to answer. For a client that disconnects, or that the server redirects, withdraw and
+//! forget follow join.
+//!
+//! The lines are a state machine, [`engine::line`]. Its transitions change the lines and return what has to be done with the
+//! server, and the functions here do that. So no line is in use while the server runs, which may call the module back. A
+//! grant is written in the context of the command or timer that tries the head, before the client is unblocked.
+//!
+//! To add another way to end a wait, add a transition to the engine and call it here.
+
+use crate::call_end::{end_call, end_panicked, ServerCommand};
+use crate::keys::{EmptiedKey, KeyContext, ServerKeyspace};
+use crate::redis::acceptance::{accepts_write_in_call, may_accept_writes, Acceptance};
+use crate::redis::blocked::{Blocked, BlockedEvents, WaitNumber};
+use crate::redis::call::{Call, CommandNumber};
+use crate::redis::clock::{command_time_us, monotonic_us, wall_time_us};
+use crate::redis::context::{ClientId, Context, KeyName};
+use crate::redis::key::touch;
+use crate::redis::random::RandomPool;
+use crate::redis::server_events::{subscribe, ServerEvents, TURNS};
+use crate::redis::slot;
+use crate::redis::text::OwnedString;
+use crate::redis::timer::{Timer, TimerEvents};
+use crate::redis::under_lock::UnderLock;
+use crate::state::State;
+use commands::decide::{decide, give_back};
+use commands::error::Error;
+use commands::keyspace::Keyspace;
+use commands::reply::{self, TakeCall};
+use commands::waiting::{deny, take_steps, try_heads, Step, TimedReply, WaitingKeyspace};
+use engine::line::{
+    deadline_us, Cause, Joining, LineId, LineTypes, Lines, Ticket, TimerChange, WaiterReply,
+};
+use engine::reservation::id_from_random;
+use engine::store::{Access, EmptiedKey as _};
+use engine::text::Text;
+use engine::{DbKey, Decision, Mode, Request};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::OnceLock;
+
+/// The calls that wait on this server.
+#[derive(Default)]
+pub struct Waiting {
+    lines: UnderLock<ServerLines>,
+    /// The number of lines. While there are none, a command only reads this.
+    line_count: AtomicUsize,
+    /// Fires when something is due in a line.
+    timer: UnderLock<Timer>,
+    /// The longest time spent on waiters at a stretch, in microseconds. A crash report reads it in any thread.
+    longest_work_us: AtomicU64,
+    /// Grows twice in each iteration of the event loop, from 7.0 on and once a call has waited.
+    turns: AtomicU64,
+    counts_turns: AtomicBool,
+    /// The end of the names of the keys on which clients are blocked: 96 random bits, drawn when the first call waits.
+    secret: OnceLock<[u8; SECRET_LEN]>,
+}
+
+const SECRET_LEN: usize = 16;
+
+type BlockingKey = Text<{ SECRET_LEN + 4 }>;
+
+type ServerLines = Lines<ServerLineTypes>;
+
+/// What the lines of this server keep.
+pub struct ServerLineTypes;
+
+impl LineTypes for ServerLineTypes {
+    type Call = WaitingCall;
+    type Handle = Blocked;
+    type Reply = TimedReply;
+    type Write = PendingWrite;
+}
+
+/// A call that waits.
+#[derive(Clone, Copy)]
+pub struct WaitingCall {
+    call: TakeCall,
+    command: CommandNumber,
+    client: ClientId,
+}
+
+/// A write that is still to be made, because a wait ended in a callback that must not write.
+#[derive(Clone, Copy)]
+pub enum PendingWrite {
+    /// Give back what was granted to a client that disconnected before it was notified.
+    GiveBack {
+        request: Request,
+        granted: Decision,
+        /// The time of the grant, in Unix microseconds.
+        granted_us: u64,
+    },
+    /// Count a denied call in its key (COUNTDENIED).
+    CountDenial(Request),
+}
+
+impl Waiting {
+    /// Prepares the timer, with the context of the load.
+    pub fn prepare(&self, ctx: Context) {
+        self.timer.with(|timer| timer.prepare(ctx));
+    }
+
+    /// Makes a transition of the lines at the current time, and then starts or stops the timer. A transition has no context,
+    /// so it cannot call a command or end a wait: the caller does that with its result.
+    fn change<T>(&self, transition: impl FnOnce(&mut ServerLines, u64) -> T) -> T {
+        let now_us = monotonic_us();
+        let (result, timer_change) = self.lines.with(|lines| {
+            let result = transition(lines, now_us);
+            self.line_count.store(lines.lines(), Ordering::Relaxed);
+            (result, lines.timer(now_us))
+        });
+        match timer_change {
+            TimerChange::Keep => {}
+            TimerChange::Stop => self.timer.with(Timer::stop),
+            TimerChange::Start { after_us } => {
+                self.timer.with(|timer| timer.start::<WaitEvents>(after_us));
+            }
+        }
+        result
+    }
+
+    /// Reads the lines, or returns the default without locking if there are none.
+    fn read<T: Default>(&self, read: impl FnOnce(&ServerLines) -> T) -> T {
+        match self.has_lines() {
+            true => self.read_existing(read),
+            false => T::default(),
+        }
+    }
+
+    // Out of line, because most calls find no lines.
+    #[cold]
+    #[inline(never)]
+    fn read_existing<T>(&self, read: impl FnOnce(&ServerLines) -> T) -> T {
+        self.lines.with(|lines| read(lines))
+    }
+
+    /// Returns whether a call waits, or a write is still to be made.
+    pub fn has_lines(&self) -> bool {
+        self.line_count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns how many calls wait.
+    pub fn number(&self) -> u64 {
+        u64::try_from(self.read(ServerLines::waiting)).unwrap_or(u64::MAX)
+    }
+
+    /// Returns how long the oldest waiter has been waiting, in milliseconds. 0 if no call waits.
+    pub fn oldest_wait_ms(&self) -> u64 {
+        let since_us = self.read(ServerLines::oldest_since_us);
+        since_us.map_or(0, |since_us| monotonic_us().saturating_sub(since_us)) / 1_000
+    }
+
+    /// Returns the longest time spent on waiters at a stretch since the module was loaded, in microseconds.
+    pub fn longest_work_us(&self) -> u64 {
+        self.longest_work_us.load(Ordering::Relaxed)
+    }
+
+    /// Starts the timer again after the wall clock, by which timers fire, was set back.
+    pub fn restart_timer(&self) {
+        self.change(ServerLines::restart_timer);
+    }
+
+    /// Returns the key on which the server blocks calls that wait on `key`. It is in the same slot and never exists.
+    fn blocking_key(&self, key: &[u8], random: &UnderLock<RandomPool>) -> BlockingKey {
+        let secret = self.secret.get_or_init(|| id_from_random(random.with(RandomPool::next)));
+        let mut name = BlockingKey::new();
+        name.push(b"{");
+        name.push(&slot::slot_tag(slot::key_slot(key)));
+        name.push(b"}");
+        name.push(secret);
+        name
+    }
+
+    fn begin_work(&self, cause: Cause) -> Work<'_> {
+        let turn = self.turns.load(Ordering::Relaxed);
+        self.change(|lines, now_us| lines.begin_work(cause, turn, wall_time_us(), now_us));
+        Work(self)
+    }
+}
+
+/// A stretch of work on waiters. A destructor ends it, also after a panic, because until then the timer does not start again.
+struct Work<'s>(&'s Waiting);
+
+impl Work<'_> {
+    /// Returns whether there is time for another step. There is none without a line.
+    fn has_time(&self) -> bool {
+        self.0.read(|lines| lines.has_time(monotonic_us()))
+    }
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        let took_us = self.0.change(ServerLines::end_work);
+        self.0.longest_work_us.fetch_max(took_us, Ordering::Relaxed);
+    }
+}
+
+// ---- A call begins to wait ----
+
+/// Adds a call that was denied for `wait_us` to the line of its key. It waits for at most `block_ms` milliseconds, or
+/// forever if that is 0.
+// Out of line, because most calls do not wait.
+#[cold]
+#[inline(never)]
+pub fn join(
+    state: &'static State,
+    call: &Call,
+    key_ctx: KeyContext,
+    take_call: &TakeCall,
+    block_ms: u64,
+    wait_us: u64,
+) -> Result<(), Error> {
+    let waiting = &state.waiting;
+    let key = key_ctx.db_key();
+    let admitted = waiting.change(|lines, _| lines.admit(state.numbers.max_waiters.get()));
+    let ticket = admitted.ok_or(Error::TooManyWaiters)?;
+    let blocking_key = waiting.blocking_key(key.name, &state.random);
+    let blocked = Blocked::block::<WaitEvents>(call, blocking_key.as_bytes(), ticket.number());
+    let handle = blocked.ok_or(Error::internal())?;
+    if !waiting.counts_turns.swap(true, Ordering::Relaxed) {
+        subscribe::<WaitEvents>(call.ctx);
+    }
+    let waiting_call =
+        WaitingCall { call: *take_call, command: call.command, client: call.ctx.client() };
+    waiting.change(|lines, now_us| {
+        let joining = Joining {
+            call: waiting_call,
+            leave: take_call.request.leave(),
+            id: take_call.request.id().map(Box::from),
+            handle,
+            deadline_us: deadline_us(now_us, block_ms),
+            wait_us,
+        };
+        lines.join(ticket, key, joining, now_us);
+    });
+    Ok(())
+}
+
+// ---- Heads are tried ----
+
+impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
+    type Types = ServerLineTypes;
+
+    fn change<T>(&self, transition: impl FnOnce(&mut ServerLines, u64) -> T) -> T {
+        self.state.waiting.change(transition)
+    }
+
+    fn read_lines<T: Default>(
+        &self,
+        key_ctx: KeyContext<'c>,
+        read: impl FnOnce(&ServerLines, DbKey) -> T,
+    ) -> T {
+        self.state.waiting.read(|lines| read(lines, key_ctx.db_key()))
+    }
+
+    fn wake<'k>(&self, key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>)
+    where
+        Self: 'k,
+    {
+        if self.read_lines(key_ctx, |lines, key| lines.waiting_on(key)) > 0 {
+            wake_line(self.state, key_ctx, emptied.as_ref());
+        }
+        // Unless a waiter was granted something, which goes on with the key.
+        if let Some(emptied) = emptied {
+            emptied.delete();
+        }
+    }
+
+    fn take_call(call: &WaitingCall) -> &TakeCall {
+        &call.call
+    }
+
+    // A few microseconds, which add up in a line that thousands of calls pass in a second.
+    fn age_us(&self, key_ctx: KeyContext<'c>) -> u64 {
+        wall_time_us().saturating_sub(key_ctx.now_us)
+    }
+
+    fn accepts_write(&self, key_ctx: KeyContext<'c>) -> bool {
+        self.ask_for_acceptance(key_ctx) == Acceptance::Accepted
+    }
+
+    fn note_wait(&self, key_ctx: KeyContext<'c>, granted: bool) {
+        if granted {
+            self.state.stats.waited_granted.add(1);
+            touch(key_ctx.ctx, key_ctx.name);
+        } else {
+            self.state.stats.waited_timed_out.add(1);
+        }
+    }
+
+    fn deliver(&self, ticket: Ticket, key_ctx: KeyContext<'c>, result: Result<Decision, Error>) {
+        let reply = TimedReply { result, at_us: key_ctx.now_us };
+        if let Some(blocked) = self.change(|lines, now_us| lines.end(ticket, reply, now_us)) {
+            blocked.end();
+        }
+    }
+
+    // A write is dropped if the key has changed so that it is impossible.
+    fn write(&self, line: LineId, key_ctx: KeyContext<'c>, write: PendingWrite) -> Step {
+        let written = match write {
+            _ if !self.accepts_write(key_ctx) => Err(Error::InUse),
+            PendingWrite::GiveBack { request, granted, granted_us } => {
+                give_back(self, key_ctx, &request, &granted, granted_us)
+            }
+            PendingWrite::CountDenial(request) => {
+                let store = self.store(key_ctx, Access::Write);
+                decide(self, store, &request, true, Mode::CountDenial, || true).map(|_| ())
+            }
+        };
+        if written != Err(Error::InUse) {
+            return Step::Again;
+        }
+        let key = key_ctx.db_key();
+        self.change(|lines, now_us| {
+            lines.add_write(key, write, now_us);
+            lines.postpone(line, now_us);
+        });
+        Step::Later
+    }
+}
+
+/// Tries the head of the line on the key, and after each grant the next head, while the time budget lasts. The timer tries
+/// the rest. The first head is tried on the emptied key, if a release has left one.
+#[cold]
+fn wake_line<'c>(state: &'static State, key_ctx: KeyContext<'c>, emptied: Option<&EmptiedKey<'c>>) {
+    let waiting = &state.waiting;
+    let wake = || waiting.change(|lines, now_us| lines.wake(key_ctx.db_key(), now_us));
+    if !key_ctx.ctx.is_single_call() {
+        // A transaction or a script is one step for those who wait. The timer fires after it.
+        wake();
+        return;
+    }
+    let work = waiting.begin_work(Cause::Command);
+    let Some(line) = wake() else { return };
+    if work.has_time() && accepts_write_in_call(key_ctx.ctx, key_ctx.name) {
+        let keyspace = ServerKeyspace::new(state).for_waiters(Some(Acceptance::Accepted));
+        let open = || keyspace.store(key_ctx, Access::Write).with_emptied(emptied);
+        try_heads(&keyspace, line, key_ctx, open, || work.has_time());
+    }
+}
+
+/// Does the due work in all lines. Called when the timer fires.
+///
+/// The lines take turns, and each says whether the server accepts writes to its key. Where it does, heads are granted and
+/// pending writes are made. Where it does not, calls whose time is up are still denied, by looking at the key.
+pub fn serve_timer(state: &'static State, ctx: Context) {
+    let waiting = &state.waiting;
+    let work = waiting.begin_work(Cause::Timer);
+    // The server is asked before the first write. Once it refuses one, it would refuse those to all other keys too.
+    let mut acceptance = None;
+    if !may_accept_writes(ctx) {
+        acceptance = Some(Acceptance::Refused);
+        waiting.change(|lines, now_us| lines.pause(now_us));
+        if !ctx.is_master() {
+            // The new master decides on these keys.
+            waiting.change(|lines, _| lines.drop_all_writes());
+        }
+    }
+    let next = || waiting.change(|lines, now_us| lines.next_line(now_us));
+    while let Some((line, line_key)) = next().filter(|_| work.has_time()) {
+        let key = OwnedString::new(&line_key.name);
+        let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: wall_time_us() };
+        // Even if writes are refused, because calls that time out are still decided in their database.
+        let has_db = ctx.select_db(line_key.db);
+        let known = if has_db { acceptance } else { Some(Acceptance::Elsewhere) };
+        let keyspace = ServerKeyspace::new(state).for_waiters(known);
+        let due_us = monotonic_us();
+        let take_steps = |may_write| {
+            take_steps(&keyspace, line, key_ctx, may_write, due_us, || work.has_time());
+        };
+        if matches!(keyspace.acceptance(), None | Some(Acceptance::Accepted)) {
+            take_steps(true);
+        }
+        match keyspace.acceptance() {
+            None => {}
+            Some(Acceptance::Accepted) => {
+                // In a cluster that goes only for this key.
+                acceptance = keyspace.acceptance().filter(|_| !ctx.is_in_cluster());
+            }
+            // No head is tried now, and pending writes wait.
+            Some(Acceptance::Refused) => {
+                acceptance = Some(Acceptance::Refused);
+                waiting.change(|lines, now_us| lines.pause(now_us));
+                take_steps(false);
+            }
+            // Another node owns the key now. The waiters stay in line until the server redirects them.
+            Some(Acceptance::Elsewhere) => {
+                waiting.change(|lines, now_us| {
+                    lines.drop_writes(line);
+                    lines.postpone(line, now_us);
+                });
+                take_steps(false);
+            }
+        }
+        waiting.change(|lines, now_us| lines.move_to_back(line, now_us));
+    }
+}
+
+// ---- The server calls ----
+
+/// What the server calls for calls that wait.
+pub struct WaitEvents;
+
+impl TimerEvents for WaitEvents {
+    fn timer() -> &'static UnderLock<Timer> {
+        &State::get().waiting.timer
+    }
+
+    fn fired(ctx: Context) {
+        serve_timer(State::get(), ctx);
+    }
+}
+
+impl ServerEvents for WaitEvents {
+    const IDS: &'static [u64] = TURNS;
+
+    fn happened() {
+        State::get().waiting.turns.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl BlockedEvents for WaitEvents {
+    fn answer(ctx: Context, wait: WaitNumber) {
+        let state = State::get();
+        let Some((call, result)) = take_reply(state, ctx, wait) else { return };
+        let Some(command) = ServerCommand::find(state, call.command) else { return };
+        let result = result.map(|decision| reply::write_call(&ctx, &call.call, &decision));
+        end_call(ctx, command, result);
+    }
+
+    fn answer_after_panic(ctx: Context, wait: WaitNumber) {
+        let (state, ticket) = (State::get(), Ticket::from_number(wait));
+        let number = state.waiting.change(|lines, _| lines.call(ticket).map(|call| call.command));
+        end_panicked(ctx, number.and_then(|number| ServerCommand::find(state, number)));
+    }
+
+    fn withdraw(wait: WaitNumber) {
+        let ticket = Ticket::from_number(wait);
+        State::get().waiting.change(|lines, now_us| lines.withdraw(ticket, now_us));
+    }
+
+    fn forget(wait: WaitNumber, cut_off: bool) {
+        let (waiting, ticket) = (&State::get().waiting, Ticket::from_number(wait));
+        let forgotten = waiting.change(|lines, now_us| lines.forget(ticket, now_us));
+        let Some(forgotten) = forgotten else { return };
+        let Some(TimedReply { result: Ok(granted), at_us }) = forgotten.reply else { return };
+        // CLIENT UNBLOCK right after the grant sets `cut_off`, but the client got its reply.
+        let notified = !cut_off || (forgotten.answered && forgotten.call.client.is_connected());
+        if !notified && granted.allowed() {
+            let request = forgotten.call.call.request;
+            let write = PendingWrite::GiveBack { request, granted, granted_us: at_us };
+            let key = forgotten.key.borrowed();
+            waiting.change(|lines, now_us| lines.add_write(key, write, now_us));
+        }
+    }
+}
+
+/// Returns the reply to a waiter whose wait has ended, by a grant, a timeout or CLIENT UNBLOCK. `None` if it has its reply:
+/// before 7.2, CLIENT UNBLOCK asks again for a wait that we ended in the same turn of the event loop.
+fn take_reply(
+    state: &'static State,
+    ctx: Context,
+    wait: WaitNumber,
+) -> Option<(WaitingCall, Result<Decision, Error>)> {
+    let (waiting, ticket) = (&state.waiting, Ticket::from_number(wait));
+    let reply = waiting.change(|lines, now_us| lines.take_reply(ticket, now_us))?;
+    let (call, line_key, was_head) = match reply {
+        WaiterReply::Ended { call, reply } => return Some((call, reply.result)),
+        WaiterReply::Unblocked { call, key, was_head } => (call, key, was_head),
+    };
+    // The reply is a denial. This callback must not write.
+    let key = OwnedString::new(&line_key.name);
+    let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: command_time_us() };
+    let denied = deny(&ServerKeyspace::new(state), key_ctx, &call.call, Mode::Look);
+    if denied.is_ok() && was_head && call.call.request.count_denied {
+        let write = PendingWrite::CountDenial(call.call.request);
+        waiting.change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
+    }
+    Some((call, denied))
+}
