@@ -26,7 +26,6 @@ use engine::top_keys::TopKeys;
 #[derive(Default)]
 pub struct State {
     // ---- Settings. Their table is in module/settings.rs. ----
-    /// The settings that are numbers.
     pub numbers: Numbers,
     /// `policies-only`: limits must be given as policies.
     pub policies_only: Switch,
@@ -40,7 +39,6 @@ pub struct State {
     pub policies: UnderLock<PolicyTable>,
     /// `timezone`. `None` until it is set.
     pub timezone: UnderLock<Option<Zone>>,
-    /// `zoneinfo`.
     pub zoneinfo: UnderLock<Zoneinfo>,
     /// The time zones that calls and settings have named.
     pub zones: UnderLock<Zones>,

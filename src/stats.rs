@@ -30,7 +30,6 @@ pub struct CommandStats {
     /// Calls that were denied, looks that found that a call would be, and calls that found no reservation to settle or
     /// renew.
     pub denied: Counter,
-    /// Calls that returned an error.
     pub errors: Counter,
 }
 

@@ -85,7 +85,6 @@ impl LineTypes for ServerLineTypes {
     type Write = PendingWrite;
 }
 
-/// A call that waits.
 #[derive(Clone, Copy)]
 pub struct WaitingCall {
     call: TakeCall,
@@ -152,7 +151,6 @@ impl Waiting {
         self.line_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns how many calls wait.
     pub fn number(&self) -> u64 {
         u64::try_from(self.read(ServerLines::waiting)).unwrap_or(u64::MAX)
     }

@@ -25,7 +25,6 @@ pub struct ServerEntries<'c> {
     pub(super) key: KeyHandle<'c>,
     /// The newest entry, if it has been read.
     pub newest: Option<Entry>,
-    /// The number of entries.
     pub len: usize,
 }
 

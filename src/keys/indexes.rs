@@ -41,7 +41,6 @@ const PER_KEY: usize = size_of::<IndexEntry>();
 
 /// What is known about the reservations of a key.
 pub enum Finding {
-    /// Their index.
     Index(Box<Index>),
     /// The module did not write one of them.
     Foreign,
@@ -69,7 +68,6 @@ struct IndexEntry {
 const TOUCHED_KEYS: usize = 1 << 12;
 
 impl Finding {
-    /// Returns the approximate size in bytes.
     fn bytes(&self) -> usize {
         match self {
             Finding::Index(index) => index.bytes(),
@@ -95,11 +93,9 @@ fn table(
     tables.get_mut((hash >> 32) as usize % TABLES)
 }
 
-/// All indexes.
 struct Indexes {
     /// The indexes, by the hash of the database and the key.
     tables: [HashTable<IndexEntry>; TABLES],
-    /// The number of indexes.
     len: usize,
     /// Makes the hashes unpredictable, because clients choose the keys.
     secret: RandomState,
@@ -119,7 +115,6 @@ struct Indexes {
 }
 
 #[derive(Default)]
-/// The indexes of this server.
 pub struct KeyIndexes {
     all: UnderLock<Indexes>,
     /// The number of indexes, with the one that is leaving. While it is 0, a command only reads this.
@@ -152,7 +147,6 @@ impl KeyIndexes {
         self.with(|all| (number(all.len), number(all.bytes)))
     }
 
-    /// Returns whether no key has an index.
     fn is_empty(&self) -> bool {
         self.number.load(Ordering::Relaxed) == 0
     }
@@ -196,7 +190,6 @@ impl KeyIndexes {
         }
     }
 
-    /// Drops all indexes.
     pub fn drop_all(&self) {
         drop(self.all.replace(Indexes::default()));
         self.number.store(0, Ordering::Relaxed);

@@ -178,7 +178,6 @@ enum KeyHandle<'c> {
 }
 
 impl<'c> KeyHandle<'c> {
-    /// Opens a key.
     fn open(
         state: &'static State,
         key_ctx: KeyContext<'c>,
@@ -192,7 +191,6 @@ impl<'c> KeyHandle<'c> {
         key.map(KeyHandle::Write).ok_or(Error::InUse)
     }
 
-    /// Returns a key that is not open.
     fn closed(key_ctx: KeyContext<'c>) -> KeyHandle<'c> {
         KeyHandle::Read(ReadKey::closed(key_ctx.ctx, key_ctx.name))
     }

@@ -6,7 +6,6 @@ use crate::redis::context::Context;
 use crate::state::State;
 use std::ffi::{c_int, CStr};
 
-/// The version of the module.
 pub const VERSION: &CStr = c_text(concat!(env!("CARGO_PKG_VERSION"), "\0"));
 
 /// The abbreviated commit of the build, or `unknown`.

@@ -15,7 +15,6 @@ pub fn arguments(row: &CommandRow, keys: KeyPositions) -> Vec<Argument> {
     keys.into_iter().chain(positional).chain(options(row.options)).collect()
 }
 
-/// Returns an argument as COMMAND DOCS shows it.
 fn positional(argument: &Positional) -> Vec<Argument> {
     vec![match argument {
         Positional::Integer(name) => Argument::integer(name),

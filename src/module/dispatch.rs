@@ -19,7 +19,6 @@ macro_rules! entries {
 /// A C function for each row of the table.
 pub const ENTRIES: [EntryPoint; COMMANDS.len()] = entries![0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15];
 
-/// The commands that the server calls.
 struct CommandTable;
 
 impl Commands for CommandTable {
@@ -39,7 +38,6 @@ impl Commands for CommandTable {
     }
 }
 
-/// Returns the entry of the command with this name.
 #[cfg(test)]
 pub fn entry_of(name: &str) -> EntryPoint {
     let named = |row: &commands::table::CommandRow| row.name.to_bytes() == name.as_bytes();

@@ -8,7 +8,6 @@ use commands::policies::Counts;
 use commands::table::COMMANDS;
 use std::ffi::CString;
 
-/// The module's section of INFO.
 pub struct ModuleSection;
 
 impl InfoSection for ModuleSection {

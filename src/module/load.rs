@@ -15,7 +15,6 @@ use std::ffi::{c_int, CStr};
 
 export!(RateLimit);
 
-/// The module.
 pub struct RateLimit;
 
 impl Module for RateLimit {

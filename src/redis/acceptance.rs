@@ -19,11 +19,9 @@ const NOT_LOCAL: &[u8] = b"non local key";
 /// The server's answer to the question whether a key may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acceptance {
-    /// The key may be written.
     Accepted,
     /// The server refuses all writes for now.
     Refused,
-    /// The key is on another node.
     Elsewhere,
 }
 
@@ -96,7 +94,6 @@ fn probe(ctx: Context, key: &[u8], is_full: bool) -> Option<Acceptance> {
     meaning(reply.text())
 }
 
-/// Returns what the server's reply to the probe means.
 fn meaning(text: &[u8]) -> Option<Acceptance> {
     let contains = |phrase: &[u8]| text.windows(phrase.len()).any(|window| window == phrase);
     if contains(NOT_LOCAL) {

@@ -3,9 +3,7 @@
 use redis_module::raw;
 use std::ffi::{c_int, CStr};
 
-/// A context of the server.
 pub(super) type RawContext = *mut raw::RedisModuleCtx;
-/// A string of the server.
 pub(super) type RawString = *mut raw::RedisModuleString;
 
 /// The status that most functions of the API return on success.

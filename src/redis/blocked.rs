@@ -35,7 +35,6 @@ pub trait BlockedEvents {
     fn forget(wait: WaitNumber, cut_off: bool);
 }
 
-/// A blocked client.
 #[derive(Debug)]
 pub struct Blocked(*mut raw::RedisModuleBlockedClient);
 

@@ -11,7 +11,6 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandNumber(pub usize);
 
-/// A running command.
 pub struct Call<'a> {
     pub ctx: Context<'a>,
     arguments: &'a [RawString],
@@ -30,7 +29,6 @@ impl<'a> Call<'a> {
         self.arguments.get(at).map(|&raw| unsafe { bytes_of(raw) })
     }
 
-    /// Returns argument `at` as the name of a key.
     pub fn key_at(&self, at: usize) -> Option<KeyName<'a>> {
         // SAFETY: the server keeps the arguments of a running command.
         self.arguments.get(at).map(|&raw| unsafe { KeyName::from_argument(raw) })
@@ -47,11 +45,9 @@ pub trait Commands {
     /// Runs a call, and replies to it now or later.
     fn run(call: &Call);
 
-    /// Replies to a call that panicked.
     fn reply_to_panic(call: &Call);
 }
 
-/// A function that the server calls for a command.
 pub type EntryPoint = unsafe extern "C" fn(RawContext, *mut RawString, c_int) -> c_int;
 
 /// The server calls this for command `NUMBER` of `C`.

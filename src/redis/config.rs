@@ -19,7 +19,6 @@ pub struct Setting {
     pub takes_rest: bool,
     /// True if two servers may answer the same call differently because of this setting.
     pub affects_replies: bool,
-    /// Called after the value has changed.
     pub after_change: fn(),
     pub value: &'static dyn SettingValue,
 }

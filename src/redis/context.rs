@@ -27,7 +27,6 @@ impl Context<'_> {
         self.raw.as_ptr()
     }
 
-    /// Returns the number of the selected database.
     pub fn db(self) -> i32 {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_GetSelectedDb(self.raw())) }
@@ -54,7 +53,6 @@ impl Context<'_> {
         self.is_single_call() && self.is_master()
     }
 
-    /// Returns the client of the running command.
     pub fn client(self) -> ClientId {
         // SAFETY: the context is live.
         ClientId(unsafe { api!(RedisModule_GetClientId(self.raw())) })
@@ -66,12 +64,10 @@ impl Context<'_> {
         unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
     }
 
-    /// Returns whether this server is a master.
     pub fn is_master(self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_MASTER != 0
     }
 
-    /// Returns whether this server is a node of a cluster.
     pub fn is_in_cluster(self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER != 0
     }
@@ -132,7 +128,6 @@ impl ClientId {
 
 /// Replies. Each function writes one element.
 impl Context<'_> {
-    /// Begins an array of `len` elements.
     pub fn reply_array(self, len: usize) {
         let len = c_long::try_from(len).unwrap_or(c_long::MAX);
         // SAFETY: the context is live.
@@ -149,7 +144,6 @@ impl Context<'_> {
         unsafe { reply(self.raw(), fields) };
     }
 
-    /// Replies with an integer.
     pub fn reply_integer(self, value: i64) {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_ReplyWithLongLong(self.raw(), value)) };
@@ -162,7 +156,6 @@ impl Context<'_> {
         unsafe { api!(RedisModule_ReplyWithStringBuffer(self.raw(), start, len)) };
     }
 
-    /// Replies with nil.
     pub fn reply_nil(self) {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_ReplyWithNull(self.raw())) };
@@ -281,7 +274,6 @@ impl<'a> KeyName<'a> {
         self.modes as c_int | mode as c_int
     }
 
-    /// Returns the bytes of the name.
     pub fn as_bytes(self) -> &'a [u8] {
         // SAFETY: the caller of the constructor keeps the string for 'a.
         unsafe { bytes_of(self.raw) }

@@ -18,16 +18,13 @@ use std::ptr::{null, null_mut};
 /// The access of a command to its keys, for key specs and ACL rules such as `%R~`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyAccess {
-    /// Only reads.
     Read,
-    /// Reads and may write.
     Update,
 }
 
 /// The positions of the keys among a command's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPositions {
-    /// The command has no keys.
     None,
     /// The first argument is the only key.
     First(KeyAccess),
@@ -161,7 +158,6 @@ fn report_counted_keys(call: &Call) {
 #[derive(Clone, Debug)]
 pub struct Argument {
     kind: raw::RedisModuleCommandArgType,
-    /// The name of the argument.
     pub name: CString,
     /// The word before the value, such as LEASE, or the only word of the argument, such as MS.
     pub token: Option<&'static CStr>,
@@ -175,12 +171,10 @@ impl Argument {
         Argument { kind, name: name.into(), token: None, parts, flags: 0 }
     }
 
-    /// Declares a key.
     pub fn key() -> Argument {
         Argument::new(KEY, c"key", vec![])
     }
 
-    /// Declares a number.
     pub fn integer(name: &'static CStr) -> Argument {
         Argument::new(INTEGER, name, vec![])
     }
@@ -196,7 +190,6 @@ impl Argument {
         Argument::new(PURE_TOKEN, &name, vec![]).after(token)
     }
 
-    /// Declares a choice of one of several.
     pub fn one_of(name: &'static CStr, choices: Vec<Argument>) -> Argument {
         Argument::new(ONE_OF, name, choices)
     }
@@ -211,12 +204,10 @@ impl Argument {
         Argument { token: Some(token), ..self }
     }
 
-    /// Makes it optional.
     pub fn optional(self) -> Argument {
         Argument { flags: self.flags | raw::REDISMODULE_CMD_ARG_OPTIONAL, ..self }
     }
 
-    /// Allows it to be repeated.
     pub fn multiple(self) -> Argument {
         Argument { flags: self.flags | raw::REDISMODULE_CMD_ARG_MULTIPLE, ..self }
     }
@@ -257,7 +248,6 @@ type RawArguments = Vec<raw::RedisModuleCommandArg>;
 // SAFETY: all zero is how the header initialises this structure; it holds integers and pointers.
 const END: raw::RedisModuleCommandArg = unsafe { std::mem::zeroed() };
 
-/// A registered command.
 pub struct Declaration<'c> {
     ctx: Context<'c>,
     name: &'static CStr,
@@ -269,7 +259,6 @@ pub struct Description {
     pub summary: &'static CStr,
     /// The time that a call takes, as in O(1).
     pub complexity: &'static CStr,
-    /// The first version with this command.
     pub since: &'static CStr,
     /// The number of arguments including the name, or minus the least number.
     pub arity: c_int,

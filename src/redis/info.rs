@@ -14,7 +14,6 @@ pub trait InfoSection {
     fn write(info: &Info, crashed: bool);
 }
 
-/// The section that is being written.
 pub struct Info(NonNull<raw::RedisModuleInfoCtx>);
 
 impl Info {
@@ -24,7 +23,6 @@ impl Info {
         unsafe { api!(RedisModule_InfoAddFieldULongLong(self.0.as_ptr(), name.as_ptr(), value)) };
     }
 
-    /// Adds a text.
     pub fn text(&self, name: &CStr, value: &CStr) {
         let (name, value) = (name.as_ptr(), value.as_ptr());
         // SAFETY: the server keeps the section during the callback, and copies the texts.

@@ -13,10 +13,8 @@ use std::ptr::null_mut;
 /// From this many elements on, a range is removed by one command, and a whole set is freed in the background.
 pub const MANY: usize = 1_024;
 
-/// The value of a key.
 #[derive(Clone, Copy)]
 pub enum KeyValue<'k, 'c> {
-    /// The key does not exist.
     Empty,
     String(StringValue<'k, 'c>),
     Zset,
@@ -45,7 +43,6 @@ impl<'k> StringValue<'k, '_> {
     }
 }
 
-/// An element of a sorted set.
 #[derive(Debug)]
 pub struct Element {
     pub score: f64,
@@ -55,9 +52,7 @@ pub struct Element {
 /// A range of scores, including both ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Scores {
-    /// The lowest.
     pub from: f64,
-    /// The highest.
     pub to: f64,
 }
 
@@ -130,7 +125,6 @@ pub fn is_here(ctx: Context, name: KeyName) -> bool {
 }
 
 impl<'c> ReadKey<'c> {
-    /// Opens a key.
     pub fn open(ctx: Context<'c>, name: KeyName<'c>) -> ReadKey<'c> {
         open(ctx, name, raw::REDISMODULE_READ)
     }
@@ -145,7 +139,6 @@ impl<'c> ReadKey<'c> {
         self.raw.is_null()
     }
 
-    /// Returns what the key holds.
     pub fn value(&self) -> KeyValue<'_, 'c> {
         // SAFETY: null is allowed, and means "empty".
         let kind = unsafe { api!(RedisModule_KeyType(self.raw)) };
@@ -173,12 +166,10 @@ impl<'c> ReadKey<'c> {
         unsafe { api!(RedisModule_ValueLength(self.raw)) }
     }
 
-    /// Returns the element with the lowest of these scores.
     pub fn lowest(&mut self, scores: Scores) -> Option<Element> {
         self.ascending(scores).next()
     }
 
-    /// Returns the element with the highest of these scores.
     pub fn highest(&mut self, scores: Scores) -> Option<Element> {
         self.descending(scores).next()
     }
@@ -221,7 +212,6 @@ pub struct Elements<'k, 'c> {
     key: &'k mut ReadKey<'c>,
     /// True if the key holds a sorted set. Then the search has to be stopped.
     is_searching: bool,
-    /// True once the first element was returned.
     has_first: bool,
     backwards: bool,
 }

@@ -136,7 +136,6 @@ impl LoadWatch {
         self.has_ticked = true;
     }
 
-    /// Returns whether the command has ended.
     pub fn has_ended(self, ctx: Context) -> bool {
         self.has_ticked || commands_processed(ctx) != self.commands_before
     }

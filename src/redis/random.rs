@@ -2,7 +2,6 @@
 
 use super::api::api;
 
-/// The number of bytes that a caller gets.
 const LEN: usize = 16;
 
 /// Random bytes for the next callers. The kernel gives many at once. The server's own generator computes a hash for every
@@ -19,7 +18,6 @@ impl Default for RandomPool {
 }
 
 impl RandomPool {
-    /// Returns 16 random bytes.
     pub fn next(&mut self) -> [u8; LEN] {
         if self.used >= self.bytes.len() {
             let (start, len) = (self.bytes.as_mut_ptr(), self.bytes.len());

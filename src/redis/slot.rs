@@ -1,10 +1,8 @@
 //! Cluster slots: the CRC16 (XMODEM) of a key's hash tag, or of the whole key, modulo 16384.
 
-/// The number of slots in a cluster.
 const SLOTS: u16 = 16_384;
 const POLYNOMIAL: u16 = 0x1021;
 
-/// Returns the slot of a key.
 pub fn key_slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % SLOTS
 }

@@ -12,7 +12,6 @@ use std::ops::Range;
 pub enum Spread {
     /// All in one slot that this node serves, or there is no cluster.
     Together,
-    /// In different slots.
     AcrossSlots,
     /// In one slot that is migrating, and some are not on this node.
     AcrossNodes,

@@ -13,7 +13,6 @@ pub struct OwnedString(NonNull<raw::RedisModuleString>);
 unsafe impl Send for OwnedString {}
 
 impl OwnedString {
-    /// Creates a new string with these bytes.
     pub fn new(bytes: &[u8]) -> OwnedString {
         let (start, len) = (bytes.as_ptr().cast(), bytes.len());
         // SAFETY: the bytes are copied; without a context the server does not free the string on its own.
@@ -31,12 +30,10 @@ impl OwnedString {
         NonNull::new(raw).map(OwnedString)
     }
 
-    /// Passes the string to the server.
     pub(super) fn into_raw(self) -> RawString {
         std::mem::ManuallyDrop::new(self).raw()
     }
 
-    /// Returns the bytes of the string.
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: the string lives as long as `self`, and nothing changes it.
         unsafe { bytes_of(self.raw()) }

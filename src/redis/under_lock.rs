@@ -33,14 +33,12 @@ impl<T: Send> UnderLock<T> {
         body(&mut value)
     }
 
-    /// Replaces the value, and returns the old one.
     pub fn replace(&self, new: T) -> T {
         self.with(|value| std::mem::replace(value, new))
     }
 }
 
 impl<T: Copy + Send> UnderLock<T> {
-    /// Returns the value.
     pub fn get(&self) -> T {
         self.with(|value| *value)
     }
@@ -62,7 +60,6 @@ impl<T: Send + Sync> WhileLoaded<T> {
         assert!(old.is_null(), "the module is loaded once at a time");
     }
 
-    /// Returns the value.
     pub fn get(&self) -> &'static T {
         // SAFETY: the pointer is null or comes from `create`, and the value is not dropped while it is used.
         let value = unsafe { self.0.load(Ordering::Acquire).as_ref() };

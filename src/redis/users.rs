@@ -21,7 +21,6 @@ pub fn clients(ctx: Context) -> Vec<u8> {
     ctx.call(c"CLIENT", &[b"LIST"]).map_or(Vec::new(), |reply| reply.text().to_vec())
 }
 
-/// Closes the connection of another client.
 pub fn close_connection(ctx: Context, id: &[u8]) {
     ctx.call(c"CLIENT", &[b"KILL", b"ID", id]);
 }
