@@ -265,7 +265,8 @@ impl Call<Reservation, Acquire> {
 }
 
 impl<K> Call<Reservation, K> {
-    /// Sets whether the leases are renewed while the [`Reservation`] lives, three times in the shortest; the default is true.
+    /// Sets whether the leases are renewed while the [`Reservation`] lives, three times in the shortest; the default is
+    /// true.
     pub fn renewed(mut self, is_renewed: bool) -> Self {
         self.is_renewed = is_renewed;
         self

@@ -158,6 +158,12 @@ impl Clause {
         self
     }
 
+    /// Returns the clauses of its group.
+    #[cfg(feature = "tower")]
+    pub(crate) fn with_alternatives(&self) -> impl Iterator<Item = &Clause> {
+        std::iter::once(self).chain(&self.alternatives)
+    }
+
     /// Returns its name, or that of its key if it has none.
     pub(crate) fn shown_name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()

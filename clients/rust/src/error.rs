@@ -199,7 +199,8 @@ invalid_arguments! {
     ban_with(what: &str) => "a limit with a ban must not be used with {what}";
     length_of_zero(name: &str) => "{name} must be above 0";
     quantity_of_zero() => "quantity must be at least 1, not 0";
-    header_name(name: &str) => "a name in HTTP headers must be printable ASCII, not {name:?}";
+    #[cfg(feature = "tower")]
+    no_layer_reserves() => "no layer has reserved anything for this request";
     #[cfg(feature = "memory")]
     share(part: u32, whole: u32) => "a share must be above 0 and at most 1, not {part}/{whole}";
     #[cfg(feature = "memory")]

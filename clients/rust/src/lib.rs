@@ -35,9 +35,6 @@ mod reservation;
 mod server;
 #[cfg(test)]
 mod testing;
-#[cfg(feature = "tower")]
-#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
-pub mod tower;
 pub mod transport;
 
 pub use builders::{Acquire, All, Call, Look, Single};

@@ -121,6 +121,7 @@ fn as_reply(reply: leases::Reply) -> Reply {
         retry_after: reply.retry_after_ms.map(Duration::from_millis),
         reset_after: Duration::from_millis(reply.reset_after_ms),
         reachable: true,
+        decided: true,
         ..Reply::unreached(true)
     }
 }

@@ -69,8 +69,10 @@ pub struct Reply {
     pub id: Option<Id>,
     /// The wait after which the caller may go on, with `ahead`. `None` if it was denied.
     pub wait: Option<Duration>,
-    /// False if no server answered, and [`Unreachable`](crate::Unreachable) decided.
+    /// False if no server answered, so that [`Unreachable`](crate::Unreachable) applied.
     pub reachable: bool,
+    /// False if nobody decided: no server answered, and [`Unreachable`](crate::Unreachable) allows or denies every call.
+    pub decided: bool,
 }
 
 impl Reply {
@@ -92,6 +94,7 @@ impl Reply {
             id: None,
             wait: None,
             reachable: false,
+            decided: false,
         }
     }
 
@@ -109,6 +112,7 @@ impl Reply {
             retry_after: time(retry_after)?,
             reset_after: time(reset_after)?.unwrap_or_default(),
             reachable: true,
+            decided: true,
             ..Reply::unreached(false)
         })
     }

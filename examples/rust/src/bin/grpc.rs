@@ -8,9 +8,9 @@
 
 use std::net::Ipv4Addr;
 
+use redis_ratelimit_client::http::tower::{RateLimitLayer, Respond};
 use redis_ratelimit_client::http::{client_address, Problem};
-use redis_ratelimit_client::tower::{RateLimitLayer, Respond};
-use redis_ratelimit_client::{Limiter, Rate};
+use redis_ratelimit_client::{Clause, Limiter, Rate};
 use tokio::net::TcpListener;
 use tonic::body::Body;
 use tonic::codegen::http::Response;
@@ -33,10 +33,11 @@ impl Respond<Body> for GrpcStatus {
     }
 }
 
-async fn serve(listener: TcpListener, limiter: &Limiter, rate: &Rate) -> Outcome {
-    let limits = RateLimitLayer::new(limiter, rate, |request| {
+async fn serve(listener: TcpListener, limiter: &Limiter, rate: Rate) -> Outcome {
+    let limits = RateLimitLayer::new(limiter, move |request| {
         let peer = request.extensions.get::<TcpConnectInfo>()?.remote_addr()?;
-        Some(format!("grpc:{}", client_address(Some(peer.ip()), [], 0, 64)))
+        let address = client_address(Some(peer.ip()), [""; 0], 0, 64);
+        Some(Clause::take(format!("grpc:{address}"), &rate))
     });
     let (_, health) = tonic_health::server::health_reporter();
     let server = Server::builder().layer(limits.respond(GrpcStatus)).add_service(health);
@@ -48,7 +49,7 @@ async fn main() -> Outcome {
     let url = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1/".into());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 50051)).await?;
     println!("{}", listener.local_addr()?);
-    serve(listener, &Limiter::open(url)?, &Rate::per("100/s")?).await
+    serve(listener, &Limiter::open(url)?, Rate::per("100/s")?).await
 }
 
 #[cfg(test)]
@@ -60,7 +61,7 @@ async fn a_client_that_calls_too_often_gets_resource_exhausted() {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let limiter = redis_ratelimit_client::MemoryLimiter::new();
-        serve(listener, &limiter, &Rate::per("1/h").unwrap()).await.unwrap();
+        serve(listener, &limiter, Rate::per("1/h").unwrap()).await.unwrap();
     });
     let server = tonic::transport::Endpoint::try_from(format!("http://{address}")).unwrap();
     let mut client = HealthClient::new(server.connect().await.unwrap());

@@ -10,19 +10,21 @@ use std::net::Ipv4Addr;
 
 use axum::routing::get;
 use axum::Router;
-use redis_ratelimit_client::tower::{RateLimitLayer, RateLimits};
+use redis_ratelimit_client::http::tower::{RateLimitLayer, RateLimits};
 use redis_ratelimit_client::transport::Servers;
-use redis_ratelimit_client::{Error, Limiter, Rate, Unreachable, Window};
+use redis_ratelimit_client::{Clause, Error, Limiter, Rate, Unreachable, Window};
 
 /// The routes, of which `/` is limited by key.
 fn app(limiter: &Limiter) -> Result<Router, Error> {
-    let all = RateLimitLayer::new(limiter, &Rate::per("1000/min")?, |_| Some("api"));
-    let quota = RateLimitLayer::new(limiter, &Window::per("5/min")?, |request| {
+    let (site, quota) = (Rate::per("1000/min")?, Window::per("5/min")?);
+    let all = RateLimitLayer::new(limiter, move |_| [Clause::take("api", &site).name("site")]);
+    let quota = RateLimitLayer::new(limiter, move |request| {
         let key = request.headers.get("x-api-key").and_then(|key| key.to_str().ok());
-        Some(format!("api:{}", key.unwrap_or("anonymous")))
+        let key = format!("api:{}", key.unwrap_or("anonymous"));
+        [Clause::take(key, &quota).name("quota")]
     });
-    let limited = Router::new().route("/", get(home)).layer(quota.name("quota")?);
-    Ok(limited.route("/health", get(|| async { "well" })).layer(all.name("site")?))
+    let limited = Router::new().route("/", get(home)).layer(quota);
+    Ok(limited.route("/health", get(|| async { "well" })).layer(all))
 }
 
 async fn home(limits: RateLimits) -> String {

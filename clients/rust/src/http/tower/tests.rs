@@ -1,0 +1,312 @@
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use ::tower::{service_fn, ServiceExt};
+
+use super::*;
+use crate::testing::Double;
+use crate::{MemoryLimiter, Rate, Semaphore, Unreachable, Window};
+
+type Never = Result<Response<String>, Infallible>;
+
+fn request() -> Request<String> {
+    Request::new(String::new())
+}
+
+fn header<'a>(response: &'a Response<String>, name: &str) -> &'a str {
+    response.headers().get(name).map_or("", |value| value.to_str().unwrap())
+}
+
+/// Counts the requests that reach it.
+fn inner() -> (
+    Arc<AtomicUsize>,
+    impl Service<Request<String>, Response = Response<String>, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let service = service_fn(move |_: Request<String>| {
+        counted.fetch_add(1, Relaxed);
+        std::future::ready::<Never>(Ok(Response::new("done".into())))
+    });
+    (count, service)
+}
+
+#[tokio::test]
+async fn what_is_denied_does_not_reach_the_service() {
+    let limiter = MemoryLimiter::new();
+    let window = Window::per("1/min").unwrap();
+    let layer = RateLimitLayer::new(&limiter, move |_| [Clause::take("all", &window).name("site")]);
+    let (count, service) = inner();
+    let service = layer.partition_key(|_| Some(b"acme".to_vec())).layer(service);
+    let allowed = service.clone().oneshot(request()).await.unwrap();
+    assert_eq!((allowed.status(), allowed.body().as_str()), (StatusCode::OK, "done"));
+    assert_eq!(header(&allowed, "ratelimit-policy"), r#""site";q=1;w=60;pk=:YWNtZQ==:"#);
+    assert_eq!(header(&allowed, "retry-after"), "");
+    let denied = service.oneshot(request()).await.unwrap();
+    assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(header(&denied, "content-type"), "application/problem+json");
+    assert_eq!(header(&denied, "retry-after"), "60");
+    assert!(denied.body().contains(r#""violated-policies":["site"]"#), "{}", denied.body());
+    assert!(!denied.extensions().get::<RateLimits>().unwrap().tightest().unwrap().is_allowed());
+    assert_eq!(count.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn several_layers_on_a_request_end_in_one_set_of_headers() {
+    let limiter = MemoryLimiter::new();
+    let rate = Rate::per("100/min").unwrap();
+    let site = RateLimitLayer::new(&limiter, move |_| Some(Clause::take("site", &rate)));
+    let (minute, day) = (Window::per("1/min").unwrap(), Window::per("9/day").unwrap());
+    let search = RateLimitLayer::new(&limiter, move |_| {
+        [("minute", &minute), ("day", &day)]
+            .map(|(name, window)| Clause::take(name, window).name(name))
+    });
+    let (_, service) = inner();
+    let service = site.layer(search.layer(service));
+    let allowed = service.clone().oneshot(request()).await.unwrap();
+    let policies = r#""default";q=100;w=60, "minute";q=1;w=60, "day";q=9;w=86400"#;
+    assert_eq!(header(&allowed, "ratelimit-policy"), policies);
+    assert_eq!(header(&allowed, "x-ratelimit-limit"), "1");
+    assert_eq!(allowed.headers().get_all("ratelimit").iter().count(), 1);
+    assert_eq!(allowed.extensions().get::<RateLimits>().unwrap().replies().len(), 2);
+    let denied = service.oneshot(request()).await.unwrap();
+    assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(header(&denied, "ratelimit-policy"), policies);
+    assert!(denied.body().contains(r#""violated-policies":["minute"]"#), "{}", denied.body());
+}
+
+#[tokio::test]
+async fn a_limit_without_a_name_is_not_named_after_its_key() {
+    let window = Window::new(0, std::time::Duration::from_secs(60));
+    let layer = RateLimitLayer::new(&MemoryLimiter::new(), move |_| {
+        let clause = |key| Clause::take(key, &window);
+        [clause("key:sk-1"), clause("key:sk-2").name("k\u{e4}"), clause("key:sk-3")]
+    });
+    let response = layer.layer(inner().1).oneshot(request()).await.unwrap();
+    let policies = r#""limit-1";q=0;w=60, "k\\u{e4}";q=0;w=60, "limit-3";q=0;w=60"#;
+    assert_eq!(header(&response, "ratelimit-policy"), policies);
+    for text in [header(&response, "ratelimit"), response.body()] {
+        assert!(text.contains("limit-1") && !text.contains("key"), "{text}");
+    }
+}
+
+/// Returns the response to a request whose limits a server decides that is away, and how many requests reached the service.
+async fn without_server(unreachable: Unreachable) -> (Response<String>, usize) {
+    let double = Double::new(|_| async { Err("refused".into()) });
+    let limiter = Limiter::builder(double.servers()).unreachable(unreachable).build().unwrap();
+    let nobody = Window::per("0/min").unwrap();
+    let layer = RateLimitLayer::new(&limiter, move |_| Some(Clause::take("all", &nobody)));
+    let (count, service) = inner();
+    let response = layer.layer(service).oneshot(request()).await.unwrap();
+    (response, count.load(Relaxed))
+}
+
+#[tokio::test]
+async fn what_nobody_decides_is_answered_503_unless_it_is_allowed() {
+    for (unreachable, status) in
+        [(Unreachable::Allow, 200), (Unreachable::Deny, 503), (Unreachable::Error, 503)]
+    {
+        let is_error = matches!(unreachable, Unreachable::Error);
+        let (response, count) = without_server(unreachable).await;
+        assert_eq!((response.status().as_u16(), count), (status, usize::from(status == 200)));
+        assert_eq!(header(&response, "ratelimit"), "");
+        assert_eq!(response.extensions().get::<Error>().is_some(), is_error);
+        assert_eq!(response.body().contains("temporary-reduced-capacity"), status == 503);
+    }
+    for (error, status) in [(Error::Busy("busy".into()), 503), (Error::quantity_of_zero(), 500)] {
+        assert_eq!(Problem::from(error).status(), status);
+    }
+}
+
+/// It was answered 503, without the time to wait.
+#[tokio::test]
+async fn a_denial_by_the_limiter_that_decides_without_redis_is_a_denial() {
+    let fallback = Unreachable::Limiter(MemoryLimiter::new().into());
+    let (response, count) = without_server(fallback).await;
+    assert_eq!((response.status(), count), (StatusCode::TOO_MANY_REQUESTS, 0));
+    assert_eq!(header(&response, "ratelimit-policy"), r#""default";q=0;w=60"#);
+    assert!(response.body().contains(r#""violated-policies":["default"]"#));
+}
+
+/// Adds the reply of a limit of its own to those of the layers, and responds with status 200 or with the problem.
+fn route(
+    limiter: &MemoryLimiter,
+    window: &Window,
+) -> impl Service<Request<String>, Response = Response<String>, Error = Infallible, Future: Send>
+       + Clone
+       + Send
+       + 'static {
+    let (limiter, window) = (limiter.clone(), window.clone());
+    service_fn(move |request: Request<String>| {
+        let (limiter, window) = (limiter.clone(), window.clone());
+        async move {
+            let limits: RateLimits = request.extensions().get().cloned().unwrap();
+            let reply = limiter.take("route", &window).await.unwrap();
+            let reply = ReplyWithOptions::new(reply).limit(&window).name("route");
+            Never::Ok(match limits.add(reply) {
+                Ok(()) => Response::new("done".into()),
+                Err(problem) => ProblemResponse.respond(&problem),
+            })
+        }
+    })
+}
+
+/// Only the limit of the layer was in the headers.
+#[tokio::test]
+async fn a_route_adds_its_limit_to_those_of_the_layer() {
+    let limiter = MemoryLimiter::new();
+    let (site, window) = (Window::per("9/min").unwrap(), Window::per("1/min").unwrap());
+    let layer = RateLimitLayer::new(&limiter, move |_| Some(Clause::take("site", &site)));
+    let service = layer.layer(route(&limiter, &window));
+    let allowed = service.clone().oneshot(request()).await.unwrap();
+    let policies = r#""default";q=9;w=60, "route";q=1;w=60"#;
+    assert_eq!(header(&allowed, "ratelimit-policy"), policies);
+    assert_eq!(header(&allowed, "x-ratelimit-limit"), "1");
+    let denied = service.oneshot(request()).await.unwrap();
+    assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(header(&denied, "ratelimit-policy"), policies);
+    assert_eq!(header(&denied, "retry-after"), "60");
+    assert!(denied.body().contains(r#""violated-policies":["route"]"#));
+    // The layer of the route has no limit for this request.
+    let layer = RateLimitLayer::new(&limiter, |_| None);
+    let response = layer.layer(route(&limiter, &window)).oneshot(request()).await.unwrap();
+    assert_eq!(header(&response, "ratelimit-policy"), r#""route";q=1;w=60"#);
+}
+
+/// Returns what is reserved of the semaphore while the service works, and after its response what is left of 10 tokens and
+/// how many permits are held. The service sets the cost of the tokens if there is one.
+async fn reserving(status: Option<u16>, cost: Option<u64>) -> (usize, u64, usize) {
+    let limiter = MemoryLimiter::new();
+    let (tokens, jobs) = (Window::per("10/min").unwrap(), Semaphore::new(5));
+    let (window, inside) = (tokens.clone(), limiter.clone());
+    let layer = RateLimitLayer::new(&limiter, move |_| {
+        let tokens = Clause::acquire("{a}tokens", &tokens).quantity(4).name("tokens");
+        [tokens, Clause::acquire("{a}jobs", &jobs)]
+    });
+    let held = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&held);
+    let service = service_fn(move |request: Request<String>| {
+        let (limiter, held) = (inside.clone(), Arc::clone(&counted));
+        async move {
+            held.store(limiter.held("{a}jobs").await.unwrap().len(), Relaxed);
+            if let Some(cost) = cost {
+                let limits: &RateLimits = request.extensions().get().unwrap();
+                limits.set([("tokens", cost)]).unwrap();
+            }
+            let status = StatusCode::from_u16(status.ok_or("the service failed")?).unwrap();
+            Ok::<_, &str>(Response::builder().status(status).body(String::new()).unwrap())
+        }
+    });
+    let response = layer.layer(service).oneshot(request()).await;
+    assert_eq!(response.is_ok(), status.is_some());
+    // It is settled in the background.
+    while !limiter.held("{a}tokens").await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let left = limiter.look("{a}tokens", &window).await.unwrap().remaining;
+    (held.load(Relaxed), left, limiter.held("{a}jobs").await.unwrap().len())
+}
+
+#[tokio::test]
+async fn what_a_clause_reserves_is_held_for_the_request() {
+    let cases = [
+        (Some(200), None, 6),
+        (Some(404), None, 6),
+        (Some(200), Some(1), 9),
+        (Some(429), None, 10),
+        (Some(500), None, 10),
+        (Some(500), Some(1), 9),
+        (None, None, 10),
+    ];
+    for (status, cost, left) in cases {
+        assert_eq!(reserving(status, cost).await, (1, left, 0), "{status:?} {cost:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_dropped_releases_what_its_layer_reserved() {
+    let (limiter, jobs) = (MemoryLimiter::new(), Semaphore::new(1));
+    let layer = RateLimitLayer::new(&limiter, move |_| Some(Clause::acquire("jobs", &jobs)));
+    let kept = Arc::new(Mutex::new(None));
+    let keep = Arc::clone(&kept);
+    let service = service_fn(move |request: Request<String>| {
+        *keep.lock().unwrap() = request.extensions().get::<RateLimits>().cloned();
+        std::future::pending::<Never>()
+    });
+    let mut response = Box::pin(layer.clone().layer(service).oneshot(request()));
+    while kept.lock().unwrap().is_none() {
+        let poll = response.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll.is_pending());
+    }
+    let denied = layer.layer(inner().1).oneshot(request()).await.unwrap();
+    assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+    drop(response);
+    while !limiter.held("jobs").await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let nothing = kept.lock().unwrap().take().unwrap().set(1);
+    assert!(matches!(nothing, Err(Error::InvalidArgument(_))), "{nothing:?}");
+}
+
+/// A service of which only the instance that was ready may be called.
+struct OnlyIfReady {
+    is_ready: bool,
+}
+
+impl Clone for OnlyIfReady {
+    fn clone(&self) -> OnlyIfReady {
+        OnlyIfReady { is_ready: false }
+    }
+}
+
+impl Service<Request<String>> for OnlyIfReady {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Never>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.is_ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<String>) -> Self::Future {
+        assert!(std::mem::take(&mut self.is_ready), "it was not ready");
+        std::future::ready(Ok(Response::new(String::new())))
+    }
+}
+
+#[tokio::test]
+async fn the_service_that_was_ready_is_the_one_that_is_called() {
+    let rate = Rate::per("9/s").unwrap();
+    let layer = RateLimitLayer::new(&MemoryLimiter::new(), move |request| {
+        (!request.headers.contains_key("free")).then(|| Clause::take("all", &rate))
+    });
+    let mut service = layer.layer(OnlyIfReady { is_ready: false });
+    for is_limited in [true, false, true] {
+        let mut request = request();
+        if !is_limited {
+            request.headers_mut().insert("free", HeaderValue::from_static("1"));
+        }
+        service.ready().await.unwrap().call(request).await.unwrap();
+    }
+}
+
+#[cfg(feature = "axum")]
+#[tokio::test]
+async fn a_handler_of_axum_gets_the_replies_and_none_without_a_layer() {
+    use axum_core::extract::FromRequestParts;
+    use axum_core::response::IntoResponse;
+
+    let (mut parts, ()) = Request::new(()).into_parts();
+    let none = RateLimits::from_request_parts(&mut parts, &()).await.unwrap();
+    assert!(none.tightest().is_none());
+    let limits = RateLimits::default();
+    let denied = limits.add(ReplyWithOptions::new(Reply::unreached(false))).unwrap_err();
+    parts.extensions.insert(limits);
+    let some = RateLimits::from_request_parts(&mut parts, &()).await.unwrap();
+    assert_eq!(some.replies().len(), 1);
+    assert_eq!(denied.into_response().status(), StatusCode::SERVICE_UNAVAILABLE);
+}
