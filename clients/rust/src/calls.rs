@@ -13,7 +13,7 @@ use crate::transport::{Command, ErrorReply, Value};
 use crate::{AllReply, Error, Reply};
 
 /// The commands of a call, and what the core has to know to send them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Request {
     /// One command, or several that are sent as one transaction. Their keys lie in one slot.
     pub commands: Vec<Command>,
@@ -33,15 +33,7 @@ pub(crate) struct Request {
 
 impl Request {
     pub fn new(commands: Vec<Command>, key_at: Option<usize>) -> Request {
-        Request {
-            commands,
-            key_at,
-            block: None,
-            within: None,
-            has_policy: false,
-            is_decision: false,
-            undo: None,
-        }
+        Request { commands, key_at, ..Request::default() }
     }
 
     /// Returns the key that says which node of a cluster the call is for.
@@ -170,7 +162,7 @@ impl Groups {
     /// Refuses limits with options or groups, which `force` does not take.
     fn check_plain(&self) -> Result<(), Error> {
         let is_plain = |clause: &Clause| {
-            let has_ban = clause.limit.ban_length().is_some();
+            let has_ban = clause.limit.ban.is_some();
             !clause.acquires && !has_ban && clause.options == Options::default()
         };
         let other = self.groups.iter().find_map(|group| match group.as_slice() {
@@ -210,13 +202,9 @@ impl Groups {
 
     fn single_command(&self, clause: &Clause) -> Command {
         let Clause { key, limit, acquires, quantity, options, .. } = clause;
-        let name = match (acquires, limit, self.verb) {
-            (true, _, Verb::Look) => "RL.ACQUIRE_RO",
-            (true, ..) => "RL.ACQUIRE",
-            (_, AnyLimit::Rate(_), Verb::Look) => "RL.THROTTLE_RO",
-            (_, _, Verb::Look) => "RL.WINDOW_RO",
-            _ => limit.taking_command(),
-        };
+        let name = if *acquires { "RL.ACQUIRE" } else { limit.taking_command() };
+        let suffix = if self.verb == Verb::Look { "_RO" } else { "" };
+        let name = &format!("{name}{suffix}");
         on_limit(name, key, limit, *quantity, options, self.verb == Verb::Take)
     }
 

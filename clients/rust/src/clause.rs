@@ -204,7 +204,7 @@ impl Clause {
         self.name.get_or_insert_with(|| String::from_utf8_lossy(key).into_owned());
         self.limit.check()?;
         let Clause { limit, acquires, quantity, options, .. } = &self;
-        options.check(limit.ban_length().filter(|_| bans), *quantity, *acquires)?;
+        options.check(limit.ban.filter(|_| bans), *quantity, *acquires)?;
         let misused = [
             ("count_denied", options.count_denied && self.kind() != "WINDOW"),
             ("lease", options.lease.is_some() && !acquires),

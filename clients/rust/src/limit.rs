@@ -7,34 +7,6 @@ use crate::period::{parse_per, Period};
 use crate::transport::Command;
 use crate::Error;
 
-/// The numbers of a limit, or the name of a policy of the server, which has them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Source<T> {
-    Numbers(T),
-    Policy(Box<str>),
-}
-
-impl<T> Source<T> {
-    /// The name may have the `@` of the commands.
-    fn policy(name: &str) -> Source<T> {
-        Source::Policy(name.strip_prefix('@').unwrap_or(name).into())
-    }
-
-    fn numbers(&self) -> Option<&T> {
-        match self {
-            Source::Numbers(numbers) => Some(numbers),
-            Source::Policy(_) => None,
-        }
-    }
-
-    fn policy_name(&self) -> Option<&str> {
-        match self {
-            Source::Numbers(_) => None,
-            Source::Policy(name) => Some(name),
-        }
-    }
-}
-
 /// A steady rate with bursts, by GCRA (a token bucket): RL.THROTTLE.
 ///
 /// ```
@@ -47,17 +19,7 @@ impl<T> Source<T> {
 /// # Ok::<(), redis_ratelimit_client::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Rate {
-    source: Source<RateNumbers>,
-    ban: Option<Duration>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct RateNumbers {
-    max_burst: u64,
-    count: u64,
-    period: Period,
-}
+pub struct Rate(AnyLimit);
 
 impl Rate {
     /// Creates a rate of `count` for each `period` in the long run, and up to `max_burst + 1` at once.
@@ -65,8 +27,7 @@ impl Rate {
     /// A count or a period of 0, and a period in months or years, is an [`Error::InvalidArgument`] of the calls that use the
     /// rate. The server refuses what is out of range.
     pub fn new(max_burst: u64, count: u64, period: impl Into<Period>) -> Rate {
-        let period = period.into();
-        Rate { source: Source::Numbers(RateNumbers { max_burst, count, period }), ban: None }
+        Rate(AnyLimit::new(Numbers::Rate { max_burst, count, period: period.into() }))
     }
 
     /// Parses a rate in words: "30/min" is 30 a minute, "5/10s" is 5 in 10 seconds, "100 per hour" is 100 an hour. The same
@@ -87,12 +48,12 @@ impl Rate {
     pub fn per(text: &str) -> Result<Rate, Error> {
         let (count, period) = parse_per(text)?;
         let rate = Rate::new(count.saturating_sub(1), count, period);
-        rate.check().map(|()| rate)
+        rate.0.check().map(|()| rate)
     }
 
     /// Names a policy of the server, with or without the `@`.
     pub fn policy(name: &str) -> Rate {
-        Rate { source: Source::policy(name), ban: None }
+        Rate(AnyLimit::policy(Kind::Rate, name))
     }
 
     /// Sets how much is available at once, from 1.
@@ -102,9 +63,9 @@ impl Rate {
     /// [`Error::InvalidArgument`] if it is 0, or the rate is a policy.
     pub fn capacity(mut self, capacity: u64) -> Result<Rate, Error> {
         let burst = capacity.checked_sub(1).ok_or_else(Error::capacity_of_zero)?;
-        match &mut self.source {
-            Source::Numbers(numbers) => numbers.max_burst = burst,
-            Source::Policy(name) => return Err(Error::set_by_policy("capacity", name)),
+        match &mut self.0.numbers {
+            Numbers::Rate { max_burst, .. } => *max_burst = burst,
+            _ => return Err(Error::set_by_policy("capacity", self.0.policy_name().unwrap_or(""))),
         }
         Ok(self)
     }
@@ -126,25 +87,13 @@ impl Rate {
     /// # Ok(()) }
     /// ```
     pub fn ban(mut self, length: Duration) -> Rate {
-        self.ban = Some(length);
+        self.0.ban = Some(length);
         self
     }
 
     /// Returns `max_burst`, `count` and period; `None` for a policy.
     pub fn numbers(&self) -> Option<(u64, u64, Period)> {
-        let RateNumbers { max_burst, count, period } = *self.source.numbers()?;
-        Some((max_burst, count, period))
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        match self.numbers() {
-            Some((_, 0, _)) => Err(Error::rate_of_zero()),
-            Some((_, _, Period { count: 0, .. })) => Err(Error::rate_without_period()),
-            Some((_, _, period)) if period.as_duration().is_none() => {
-                Err(Error::rate_of_months(period))
-            }
-            _ => Ok(()),
-        }
+        self.0.rate_numbers()
     }
 }
 
@@ -163,33 +112,12 @@ impl Rate {
 /// # Ok::<(), redis_ratelimit_client::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Window {
-    /// The limit and the period.
-    source: Source<(u64, Period)>,
-    pub(crate) buckets: Option<u32>,
-    is_fixed: bool,
-    start: Option<Box<str>>,
-    pub(crate) tz: Option<Box<str>>,
-    ban: Option<Duration>,
-    unit: Option<Box<str>>,
-}
+pub struct Window(AnyLimit);
 
 impl Window {
     /// Creates a window with at most `limit` in any `period`. The server refuses what is out of range.
     pub fn new(limit: u64, period: impl Into<Period>) -> Window {
-        Window::with_source(Source::Numbers((limit, period.into())))
-    }
-
-    fn with_source(source: Source<(u64, Period)>) -> Window {
-        Window {
-            source,
-            buckets: None,
-            is_fixed: false,
-            start: None,
-            tz: None,
-            ban: None,
-            unit: None,
-        }
+        Window(AnyLimit::new(Numbers::Window { limit, period: period.into() }))
     }
 
     /// Parses a window in words: "5/min" is at most 5 in any minute, "3/10s" at most 3 in any 10 seconds.
@@ -214,7 +142,7 @@ impl Window {
     /// # Ok(()) }
     /// ```
     pub fn policy(name: &str) -> Window {
-        Window::with_source(Source::policy(name))
+        Window(AnyLimit::policy(Kind::Window, name))
     }
 
     /// Sets the most entries that a sliding window keeps, from 1 to 65536: fewer need less memory, and the limit is never
@@ -233,7 +161,7 @@ impl Window {
     /// # Ok(()) }
     /// ```
     pub fn buckets(mut self, buckets: u32) -> Window {
-        self.buckets = Some(buckets);
+        self.0.buckets = Some(buckets);
         self
     }
 
@@ -253,7 +181,7 @@ impl Window {
     /// # Ok(()) }
     /// ```
     pub fn fixed(mut self) -> Window {
-        self.is_fixed = true;
+        self.0.is_fixed = true;
         self
     }
 
@@ -275,7 +203,7 @@ impl Window {
     /// # Ok(()) }
     /// ```
     pub fn start(mut self, start: &str) -> Window {
-        self.start = Some(start.into());
+        self.0.start = Some(start.into());
         self
     }
 
@@ -296,7 +224,7 @@ impl Window {
     /// # Ok(()) }
     /// ```
     pub fn tz(mut self, tz: &str) -> Window {
-        self.tz = Some(tz.into());
+        self.0.tz = Some(tz.into());
         self
     }
 
@@ -305,7 +233,7 @@ impl Window {
     /// A call that uses the window with a quantity below 1, `at_most`, `force`, `block` or `check` is an
     /// [`Error::InvalidArgument`], and so is a reservation or a local limit.
     pub fn ban(mut self, length: Duration) -> Window {
-        self.ban = Some(length);
+        self.0.ban = Some(length);
         self
     }
 
@@ -318,58 +246,28 @@ impl Window {
         if unit.is_empty() || !unit.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
             return Err(Error::unit(unit));
         }
-        self.unit = Some(unit.into());
+        self.0.unit = Some(unit.into());
         Ok(self)
     }
 
     /// Returns limit and period; `None` for a policy.
     pub fn numbers(&self) -> Option<(u64, Period)> {
-        self.source.numbers().copied()
+        self.0.window_numbers()
     }
 
     /// Returns whether the windows are those of the calendar. False for a policy, which only the server knows.
     pub fn is_fixed(&self) -> bool {
-        self.is_fixed && self.source.policy_name().is_none()
+        self.0.is_fixed && !self.0.is_policy()
     }
 
     /// Returns where fixed windows begin, see [`Window::start`].
     pub fn starts_at(&self) -> Option<&str> {
-        self.start.as_deref()
+        self.0.start.as_deref()
     }
 
     /// Returns what is counted, see [`Window::unit`].
     pub fn counted_unit(&self) -> Option<&str> {
-        self.unit.as_deref()
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        let (has_start, has_tz) = (self.start.is_some(), self.tz.is_some());
-        let is_first = self.starts_at().is_some_and(|start| start.eq_ignore_ascii_case("first"));
-        match self.source.policy_name() {
-            Some(name) if self.buckets.is_some() || self.is_fixed || has_start || has_tz => {
-                Err(Error::set_by_policy("kind of window", name))
-            }
-            _ if has_start && !self.is_fixed => Err(Error::without_fixed("start")),
-            _ if has_tz && !self.is_fixed => Err(Error::without_fixed("tz")),
-            _ if has_tz && is_first => Err(Error::start_first_and_tz()),
-            _ if self.buckets.is_some() && self.is_fixed => Err(Error::buckets_and_fixed()),
-            _ => Ok(()),
-        }
-    }
-
-    fn write_options(&self, command: &mut Command) {
-        if let Some(buckets) = self.buckets {
-            command.arg(b"BUCKETS").number(buckets);
-        }
-        if self.is_fixed {
-            command.arg(b"FIXED");
-        }
-        if let Some(start) = &self.start {
-            command.arg(b"FROM").arg(start.as_bytes());
-        }
-        if let Some(tz) = &self.tz {
-            command.arg(b"TZ").arg(tz.as_bytes());
-        }
+        self.0.unit.as_deref()
     }
 }
 
@@ -387,22 +285,26 @@ impl Window {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Semaphore(Source<u64>);
+pub struct Semaphore(AnyLimit);
 
 impl Semaphore {
     /// Creates a semaphore with at most `limit` held at one time.
     pub const fn new(limit: u64) -> Semaphore {
-        Semaphore(Source::Numbers(limit))
+        Semaphore(AnyLimit::new(Numbers::Semaphore(limit)))
     }
 
     /// Names a policy of the server with the period 0, with or without the `@`.
     pub fn policy(name: &str) -> Semaphore {
-        Semaphore(Source::policy(name))
+        Semaphore(AnyLimit::policy(Kind::Semaphore, name))
     }
 }
 
 /// A limit: [`Rate`], [`Window`] or [`Semaphore`].
-pub trait Limit: ToAnyLimit {}
+pub trait Limit: Send + Sync + 'static {
+    /// Returns the limit without its type.
+    #[doc(hidden)]
+    fn to_any(&self) -> AnyLimit;
+}
 
 /// A limit that [`Limiter::take`](crate::Limiter::take) takes from: [`Rate`] or [`Window`].
 pub trait Take: Limit {}
@@ -410,69 +312,106 @@ pub trait Take: Limit {}
 /// A limit that [`Limiter::acquire`](crate::Limiter::acquire) reserves in: [`Window`] or [`Semaphore`].
 pub trait Reserve: Limit {}
 
-impl Limit for Rate {}
-impl Limit for Window {}
-impl Limit for Semaphore {}
 impl Take for Rate {}
 impl Take for Window {}
 impl Reserve for Window {}
 impl Reserve for Semaphore {}
 
-/// Returns a limit without its type. Nothing outside this crate implements it.
-#[doc(hidden)]
-pub trait ToAnyLimit: Send + Sync + 'static {
-    fn to_any(&self) -> AnyLimit;
-}
-
-impl ToAnyLimit for Rate {
+impl Limit for Rate {
     fn to_any(&self) -> AnyLimit {
-        AnyLimit::Rate(self.clone())
+        self.0.clone()
     }
 }
 
-impl ToAnyLimit for Window {
+impl Limit for Window {
     fn to_any(&self) -> AnyLimit {
-        AnyLimit::Window(self.clone())
+        self.0.clone()
     }
 }
 
-impl ToAnyLimit for Semaphore {
+impl Limit for Semaphore {
     fn to_any(&self) -> AnyLimit {
-        AnyLimit::Semaphore(self.clone())
+        self.0.clone()
     }
 }
 
-/// Any limit.
-#[derive(Clone, Debug)]
-pub enum AnyLimit {
-    /// A rate.
-    Rate(Rate),
-    /// A window.
-    Window(Window),
-    /// A semaphore.
-    Semaphore(Semaphore),
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Rate,
+    Window,
+    Semaphore,
+}
+
+/// The numbers of a limit, or the name of a policy of the server, which has them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Numbers {
+    Rate { max_burst: u64, count: u64, period: Period },
+    Window { limit: u64, period: Period },
+    Semaphore(u64),
+    Policy { kind: Kind, name: Box<str> },
+}
+
+/// Any limit. Only windows have buckets, fixed windows and a unit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AnyLimit {
+    numbers: Numbers,
+    buckets: Option<u32>,
+    is_fixed: bool,
+    start: Option<Box<str>>,
+    tz: Option<Box<str>>,
+    /// The time for which a denied call closes the key.
+    pub(crate) ban: Option<Duration>,
+    /// What is counted, if it is not requests.
+    pub(crate) unit: Option<Box<str>>,
 }
 
 impl AnyLimit {
+    const fn new(numbers: Numbers) -> AnyLimit {
+        AnyLimit {
+            numbers,
+            buckets: None,
+            is_fixed: false,
+            start: None,
+            tz: None,
+            ban: None,
+            unit: None,
+        }
+    }
+
+    /// The name may have the `@` of the commands.
+    fn policy(kind: Kind, name: &str) -> AnyLimit {
+        let name = name.strip_prefix('@').unwrap_or(name).into();
+        AnyLimit::new(Numbers::Policy { kind, name })
+    }
+
+    fn kind(&self) -> Kind {
+        match self.numbers {
+            Numbers::Rate { .. } => Kind::Rate,
+            Numbers::Window { .. } => Kind::Window,
+            Numbers::Semaphore(_) => Kind::Semaphore,
+            Numbers::Policy { kind, .. } => kind,
+        }
+    }
+
     /// Returns the name of the command that takes from it.
     pub(crate) fn taking_command(&self) -> &'static str {
-        match self {
-            AnyLimit::Rate(_) => "RL.THROTTLE",
-            _ => "RL.WINDOW",
+        if self.kind() == Kind::Rate {
+            "RL.THROTTLE"
+        } else {
+            "RL.WINDOW"
         }
     }
 
     /// Returns whether a reservation can only be released.
     pub(crate) fn is_semaphore(&self) -> bool {
-        matches!(self, AnyLimit::Semaphore(_))
+        self.kind() == Kind::Semaphore
     }
 
     /// Returns the name of the policy, if it is one.
     pub(crate) fn policy_name(&self) -> Option<&str> {
-        match self {
-            AnyLimit::Rate(rate) => rate.source.policy_name(),
-            AnyLimit::Window(window) => window.source.policy_name(),
-            AnyLimit::Semaphore(Semaphore(source)) => source.policy_name(),
+        match &self.numbers {
+            Numbers::Policy { name, .. } => Some(name),
+            _ => None,
         }
     }
 
@@ -480,11 +419,19 @@ impl AnyLimit {
         self.policy_name().is_some()
     }
 
-    /// Returns the ban of a denied call.
-    pub(crate) fn ban_length(&self) -> Option<Duration> {
-        match self {
-            AnyLimit::Rate(Rate { ban, .. }) | AnyLimit::Window(Window { ban, .. }) => *ban,
-            AnyLimit::Semaphore(_) => None,
+    /// Returns `max_burst`, `count` and period of a rate in numbers.
+    pub(crate) fn rate_numbers(&self) -> Option<(u64, u64, Period)> {
+        match self.numbers {
+            Numbers::Rate { max_burst, count, period } => Some((max_burst, count, period)),
+            _ => None,
+        }
+    }
+
+    /// Returns limit and period of a window in numbers.
+    pub(crate) fn window_numbers(&self) -> Option<(u64, Period)> {
+        match self.numbers {
+            Numbers::Window { limit, period } => Some((limit, period)),
+            _ => None,
         }
     }
 
@@ -494,10 +441,25 @@ impl AnyLimit {
     ///
     /// [`Error::InvalidArgument`].
     pub(crate) fn check(&self) -> Result<(), Error> {
-        match self {
-            AnyLimit::Rate(rate) => rate.check(),
-            AnyLimit::Window(window) => window.check(),
-            AnyLimit::Semaphore(_) => Ok(()),
+        let AnyLimit { buckets, is_fixed, start, tz, .. } = self;
+        let has_kind = buckets.is_some() || *is_fixed || start.is_some() || tz.is_some();
+        let is_first = start.as_ref().is_some_and(|start| start.eq_ignore_ascii_case("first"));
+        match &self.numbers {
+            Numbers::Rate { count: 0, .. } => Err(Error::rate_of_zero()),
+            Numbers::Rate { period: Period { count: 0, .. }, .. } => {
+                Err(Error::rate_without_period())
+            }
+            Numbers::Rate { period, .. } if period.as_duration().is_none() => {
+                Err(Error::rate_of_months(*period))
+            }
+            Numbers::Policy { name, .. } if has_kind => {
+                Err(Error::set_by_policy("kind of window", name))
+            }
+            _ if start.is_some() && !is_fixed => Err(Error::without_fixed("start")),
+            _ if tz.is_some() && !is_fixed => Err(Error::without_fixed("tz")),
+            _ if tz.is_some() && is_first => Err(Error::start_first_and_tz()),
+            _ if buckets.is_some() && *is_fixed => Err(Error::buckets_and_fixed()),
+            _ => Ok(()),
         }
     }
 
@@ -509,23 +471,27 @@ impl AnyLimit {
         options: &Options,
         bans: bool,
     ) {
-        match self {
-            AnyLimit::Rate(Rate { source: Source::Numbers(numbers), .. }) => {
-                let RateNumbers { max_burst, count, period } = *numbers;
-                command.number(max_burst).number(count).displayed(period)
+        match &self.numbers {
+            Numbers::Rate { max_burst, count, period } => {
+                command.number(*max_burst).number(*count).displayed(period)
             }
-            AnyLimit::Window(Window { source: Source::Numbers((limit, period)), .. }) => {
-                command.number(*limit).displayed(period)
-            }
-            AnyLimit::Semaphore(Semaphore(Source::Numbers(limit))) => {
-                command.number(*limit).number(0)
-            }
-            _ => command.arg_parts(&[b"@", self.policy_name().unwrap_or_default().as_bytes()]),
+            Numbers::Window { limit, period } => command.number(*limit).displayed(period),
+            Numbers::Semaphore(limit) => command.number(*limit).number(0),
+            Numbers::Policy { name, .. } => command.arg_parts(&[b"@", name.as_bytes()]),
         };
         command.number(quantity);
-        if let AnyLimit::Window(window) = self {
-            window.write_options(command);
+        if let Some(buckets) = self.buckets {
+            command.arg(b"BUCKETS").number(buckets);
         }
-        options.write(command, self.ban_length().filter(|_| bans));
+        if self.is_fixed {
+            command.arg(b"FIXED");
+        }
+        if let Some(start) = &self.start {
+            command.arg(b"FROM").arg(start.as_bytes());
+        }
+        if let Some(tz) = &self.tz {
+            command.arg(b"TZ").arg(tz.as_bytes());
+        }
+        options.write(command, self.ban.filter(|_| bans));
     }
 }

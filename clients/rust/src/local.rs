@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::calls;
 use crate::core::{Core, Failed, Unreachable};
-use crate::limit::ToAnyLimit;
+use crate::limit::Limit;
 use crate::options::Options;
 use crate::period::whole_ms;
 use crate::transport::{Command, Value};
@@ -66,7 +66,7 @@ impl Clocks {
 fn terms(key: &[u8], window: &Window, lease: Duration, leave: u64) -> Result<Terms, Error> {
     let limit = window.to_any();
     limit.check()?;
-    if limit.ban_length().is_some() {
+    if limit.ban.is_some() {
         return Err(Error::ban_with("a local limit"));
     }
     let numbers = window.numbers();

@@ -234,27 +234,15 @@ impl AsRef<[u8]> for Id {
     }
 }
 
-impl From<&[u8]> for Id {
-    fn from(id: &[u8]) -> Id {
-        Id(id.into())
-    }
-}
-
-impl From<&str> for Id {
-    fn from(id: &str) -> Id {
-        Id(id.as_bytes().into())
+impl<T: AsRef<[u8]> + ?Sized> From<&T> for Id {
+    fn from(id: &T) -> Id {
+        Id(id.as_ref().into())
     }
 }
 
 impl From<String> for Id {
     fn from(id: String) -> Id {
         Id(id.into_bytes().into())
-    }
-}
-
-impl From<&Id> for Id {
-    fn from(id: &Id) -> Id {
-        id.clone()
     }
 }
 

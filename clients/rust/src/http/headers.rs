@@ -199,42 +199,34 @@ impl Item<'_> {
 
     /// Returns what is counted, if it is not requests.
     fn unit(&self) -> Option<&str> {
-        match self.limit? {
-            AnyLimit::Window(window) => window.counted_unit(),
-            limit => (limit.is_semaphore() && !limit.is_policy()).then_some("concurrent-requests"),
-        }
+        let limit = self.limit?;
+        let is_semaphore = limit.is_semaphore() && !limit.is_policy();
+        limit.unit.as_deref().or(is_semaphore.then_some("concurrent-requests"))
     }
 
-    /// Returns how much a rate gives out, and in how many milliseconds. Neither is 0.
-    fn flow(&self) -> Option<(u128, u128)> {
-        let Some(AnyLimit::Rate(rate)) = self.limit else { return None };
-        let (_, count, period) = rate.numbers()?;
+    /// Returns how much a rate has at once, how much it gives out, and in how many milliseconds. None of them is 0.
+    fn flow(&self) -> Option<(u128, u128, u128)> {
+        let (max_burst, count, period) = self.limit?.rate_numbers()?;
         // The server refuses a rate without a period.
         let period_ms = period.as_duration().map(whole_ms).filter(|ms| *ms > 0)?;
-        Some((u128::from(count).max(1), period_ms.into()))
+        let capacity = u128::from(max_burst).saturating_add(1);
+        Some((capacity, u128::from(count).max(1), period_ms.into()))
     }
 
     /// Returns the quota, and the seconds it is for, unless callers give it back, only the server knows, or they are no
     /// whole number, as of months. A client that divides the two never finds a rate below the true one.
     fn quota(&self) -> (u128, Option<u128>) {
         let most = u128::from(self.reply.limit);
-        match (self.limit, self.flow()) {
-            (Some(AnyLimit::Rate(rate)), Some((count, ms))) => {
-                // The time in which the whole bucket fills. A bucket of 1 that gets 3 a second is full after a third of a
-                // second: "1 in a second" would be too little.
-                let burst = rate.numbers().map_or(0, |(max_burst, ..)| max_burst);
-                let capacity = u128::from(burst).saturating_add(1);
-                let window = capacity.saturating_mul(ms).div_ceil(count.saturating_mul(1000));
-                let within = count.saturating_mul(window).saturating_mul(1000).div_ceil(ms);
-                (most.max(within), Some(window))
-            }
-            (Some(AnyLimit::Window(window)), _) => {
-                let length = window.numbers().and_then(|(_, period)| period.as_duration());
-                let ms = length.map_or(0, whole_ms);
-                (most, (ms > 0 && ms % 1000 == 0).then_some((ms / 1000).into()))
-            }
-            _ => (most, None),
+        if let Some((capacity, count, ms)) = self.flow() {
+            // The time in which the whole bucket fills. A bucket of 1 that gets 3 a second is full after a third of a
+            // second: "1 in a second" would be too little.
+            let window = capacity.saturating_mul(ms).div_ceil(count.saturating_mul(1000));
+            let within = count.saturating_mul(window).saturating_mul(1000).div_ceil(ms);
+            return (most.max(within), Some(window));
         }
+        let numbers = self.limit.and_then(AnyLimit::window_numbers);
+        let ms = numbers.and_then(|(_, period)| period.as_duration()).map_or(0, whole_ms);
+        (most, (ms > 0 && ms % 1000 == 0).then_some((ms / 1000).into()))
     }
 
     /// Returns the wait until more is available in whole seconds, as far as the reply says; 0 if nothing more will be.
@@ -243,7 +235,7 @@ impl Item<'_> {
         let denied = retry_after.map(seconds);
         // A ban is a long wait for everything.
         let is_banned = remaining == 0 && retry_after.is_some_and(|wait| wait >= reset_after);
-        let Some((count, ms)) = self.flow().filter(|_| !is_banned) else {
+        let Some((_, count, ms)) = self.flow().filter(|_| !is_banned) else {
             return denied.unwrap_or_else(|| seconds(reset_after));
         };
         let Some(others) = limit.saturating_sub(remaining).checked_sub(1) else { return 0 };
