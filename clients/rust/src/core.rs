@@ -25,13 +25,18 @@ const RELEASES_MS: [u64; 6] = [0, 50, 250, 1000, 4000, 15_000];
 
 /// What a limiter returns while no server can be reached. Error replies always remain errors. Calls that settle, list or
 /// inspect keys always return the error.
-#[doc = example!(bare)]
+///
+/// ```
+/// # use redis_ratelimit_client::{Limiter, MemoryLimiter, Unreachable, Window};
+/// # use redis_ratelimit_client::transport::Servers;
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::builder(Servers::open("redis://127.0.0.1:1/")?) // nothing listens there
 ///     .unreachable(Unreachable::Limiter(MemoryLimiter::new().into()))
 ///     .build()?;
 /// let reply = limiter.take("user:1", &Window::per("5/min")?).await?;
 /// assert_eq!((reply.remaining, reply.reachable), (4, false));
-#[doc = example!(end)]
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Unreachable {

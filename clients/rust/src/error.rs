@@ -22,14 +22,19 @@ pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 /// The reason why a call has no answer.
-#[doc = example!(limiter)]
+///
+/// ```
+/// # use redis_ratelimit_client::{Error, MemoryLimiter, Semaphore};
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let limiter = MemoryLimiter::new();
 /// match limiter.acquire("jobs", &Semaphore::new(0)).await {
 ///     Ok(_) => unreachable!("the semaphore has no place"),
 ///     Err(Error::Denied(reply)) => assert_eq!(reply.retry_after, None), // never allowed
 ///     Err(error) if error.is_transient() => println!("answer 503: {error}"),
 ///     Err(error) => return Err(error.into()),
 /// }
-#[doc = example!(end)]
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -85,10 +90,15 @@ impl Error {
     }
 
     /// Returns the code of an error reply, such as `WRONGTYPE`.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let error = limiter.take("user:1", &Window::policy("free")).await.unwrap_err();
     /// assert_eq!(error.code(), Some("NOPOLICY"));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn code(&self) -> Option<&str> {
         match self {
             Error::MissingModule { reply, .. }

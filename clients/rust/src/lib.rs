@@ -10,9 +10,6 @@
     )
 )]
 
-#[macro_use]
-mod example;
-
 mod breaker;
 mod builders;
 mod calls;

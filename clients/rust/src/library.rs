@@ -24,12 +24,15 @@ const BUFFERED_CALLS: usize = 256;
 ///
 /// Connections are opened when they are first needed. They speak RESP3, by which a connection that the server has closed is
 /// noticed before a call is sent on it.
-#[doc = example!(bare)]
+///
+/// ```
+/// # use redis_ratelimit_client::Limiter;
+/// # use redis_ratelimit_client::transport::Servers;
 /// let single = Servers::open("redis://127.0.0.1/")?;
 /// assert_eq!(format!("{single:?}"), "Servers(127.0.0.1:6379)");
 /// let cluster = Servers::open_cluster(["redis://10.0.0.1", "redis://10.0.0.2"])?;
 /// let limiter = Limiter::new(cluster); // connects when it is called
-#[doc = example!(end)]
+/// ```
 #[derive(Clone)]
 pub struct Servers(pub(crate) Kind);
 
@@ -81,10 +84,12 @@ impl Servers {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if there are no sentinels, or a URL cannot be parsed.
-    #[doc = example!(bare)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::transport::Servers;
     /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379"];
     /// let servers = Servers::open_sentinel("mymaster", sentinels, "redis://:secret@master")?;
-    #[doc = example!(end)]
+    /// ```
     pub fn open_sentinel<T: IntoConnectionInfo>(
         service: impl Into<String>,
         sentinels: impl IntoIterator<Item = T>,

@@ -80,14 +80,20 @@ impl Builder {
     /// takes that much longer. The limiter of [`Unreachable::Limiter`] decides after that, within its own deadline, and its
     /// calls may block for as long again. The default is 1 second. `None` means no deadline, except that a
     /// [`Local`](crate::Local) gives up each of its commands after 5 s.
-    #[doc = example!(bare)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{Error, Limiter, Unreachable};
+    /// # use redis_ratelimit_client::transport::Servers;
+    /// # use std::time::Duration;
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
     /// # let servers = Servers::open(format!("redis://{}/", silent.local_addr()?))?;
     /// // The server hangs.
     /// let limiter = Limiter::builder(servers).deadline(Duration::from_millis(20)).build()?;
     /// let answer = tokio::time::timeout(Duration::from_millis(400), limiter.held("jobs")).await;
     /// assert!(matches!(answer, Ok(Err(Error::Unreachable { .. }))));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn deadline(mut self, deadline: impl Into<Option<Duration>>) -> Builder {
         self.deadline = deadline.into();
         self
@@ -98,11 +104,15 @@ impl Builder {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the deadline is 0.
-    #[doc = example!(bare)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::Limiter;
+    /// # use redis_ratelimit_client::transport::Servers;
+    /// # use std::time::Duration;
     /// let servers = Servers::open("redis://127.0.0.1/")?;
     /// assert!(Limiter::builder(servers.clone()).build().is_ok());
     /// assert!(Limiter::builder(servers).deadline(Duration::ZERO).build().is_err());
-    #[doc = example!(end)]
+    /// ```
     pub fn build(self) -> Result<Limiter, Error> {
         if self.deadline == Some(Duration::ZERO) {
             return Err(Error::deadline());
@@ -123,10 +133,12 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the URL cannot be parsed.
-    #[doc = example!(bare)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::Limiter;
     /// let limiter = Limiter::open("redis://127.0.0.1/")?;
     /// assert!(Limiter::open("127.0.0.1").is_err(), "it is not a URL");
-    #[doc = example!(end)]
+    /// ```
     pub fn open(server: impl redis::IntoConnectionInfo) -> Result<Limiter, Error> {
         Ok(Limiter::new(Servers::open(server)?))
     }
@@ -149,21 +161,31 @@ impl Limiter {
     }
 
     /// Takes 1 from a rate (RL.THROTTLE) or a window (RL.WINDOW), or denies. The call has more options.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let tokens = Window::per("100000/min")?;
     /// let reply = limiter.take("user:1", &tokens).quantity(800).leave(2000).await?;
     /// assert_eq!(reply.remaining, 99_200);
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn take<L: Take>(&self, key: impl AsRef<[u8]>, limit: &L) -> Call<Reply, L> {
         Call::single(self, Clause::take(key, limit), Verb::Take)
     }
 
     /// Returns what the same call would return now if nobody waited. It changes nothing: RL.THROTTLE_RO, RL.WINDOW_RO or
     /// RL.ACQUIRE_RO.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let reply = limiter.look("user:1", &Window::per("30/min")?).await?;
     /// assert_eq!(reply.remaining, 30);
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn look<L: Limit>(&self, key: impl AsRef<[u8]>, limit: &L) -> Call<Reply, Look<L>> {
         let limit = limit.to_any();
         let acquires = limit.is_semaphore();
@@ -175,13 +197,18 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error::Denied`] if it is denied.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let tokens = Window::per("100000/min")?;
     /// let mut reservation = limiter.acquire("tokens", &tokens).quantity(4000).await?;
     /// reservation.set(1234)?;
     /// reservation.apply().await?;
     /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 98_766);
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn acquire(
         &self,
         key: impl AsRef<[u8]>,
@@ -191,13 +218,18 @@ impl Limiter {
     }
 
     /// Takes from several limits, all or nothing (RL.ALL).
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let requests = Clause::take("{u1}:rpm", &Window::per("60/min")?);
     /// let tokens = Clause::take("{u1}:tpm", &Window::per("1000/min")?).quantity(2000);
     /// let reply = limiter.all([requests, tokens]).await?;
     /// // The second limit denied the call.
     /// assert_eq!((reply.is_allowed(), reply.clause), (false, 2));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn all(&self, clauses: impl IntoIterator<Item = Clause>) -> Call<AllReply, All> {
         Call::all(self, clauses, Verb::Take)
     }
@@ -208,7 +240,11 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error::Denied`] if it is denied.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Semaphore, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let tokens = Window::per("100000/min")?;
     /// let limits = [
     ///     Clause::acquire("{u1}:tpm", &tokens).quantity(4000).name("tokens"),
@@ -218,7 +254,8 @@ impl Limiter {
     /// reservation.set([("tokens", 1234)])?;
     /// reservation.apply().await?;
     /// assert_eq!(limiter.look("{u1}:tpm", &tokens).await?.remaining, 98_766);
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn acquire_all(&self, clauses: impl IntoIterator<Item = Clause>) -> Call<Reservation, All> {
         Call::all(self, clauses, Verb::Reserve)
     }
@@ -229,13 +266,18 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error::Server`] for a semaphore, which is only released; others as for every call.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let tokens = Window::per("100000/min")?;
     /// limiter.acquire("tokens", &tokens).quantity(4000).id("job-17").await?.detach();
     /// // Later, or in another process.
     /// assert!(limiter.apply("tokens", "job-17", Some(1234)).await?);
     /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 98_766);
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub async fn apply(
         &self,
         key: impl AsRef<[u8]>,
@@ -297,33 +339,48 @@ impl Limiter {
     }
 
     /// Returns the live reservations of a key, oldest first (RL.HELD).
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let permit = limiter.acquire("jobs", &Semaphore::new(5)).await?;
     /// let held = limiter.held("jobs").await?;
     /// assert_eq!(Some(&held[0].id), permit.id());
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub async fn held(&self, key: impl AsRef<[u8]>) -> Result<Vec<Held>, Error> {
         read_held(&self.ask(Command::on("RL.HELD", key.as_ref())).await?)
     }
 
     /// Resets the limit of a key (DEL); false if nothing was stored.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let window = Window::per("5/min")?;
     /// limiter.take("user:1", &window).quantity(5).await?;
     /// assert!(limiter.reset("user:1").await?);
     /// assert_eq!(limiter.look("user:1", &window).await?.remaining, 5);
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub async fn reset(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
         Ok(count(&self.ask(Command::on("DEL", key.as_ref())).await?)? > 0)
     }
 
     /// Returns the state of a key (RL.INFO), for a person who asks why it is limited. `None` if the key does not exist.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{KeyState, MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// assert!(limiter.info("user:1").await?.is_none());
     /// limiter.take("user:1", &Window::per("5/min")?).quantity(3).await?;
     /// let state = limiter.info("user:1").await?.map(|info| info.state);
     /// assert!(matches!(state, Some(KeyState::Window { events: 3, .. })));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub async fn info(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyInfo>, Error> {
         read_info(&self.ask(Command::on("RL.INFO", key.as_ref())).await?)
     }
@@ -332,11 +389,17 @@ impl Limiter {
     /// at least 1.
     ///
     /// Each node of a cluster counts its own denials: all nodes are asked.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::time::Duration;
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// limiter.take("user:1", &Window::new(0, Duration::from_secs(60))).await?;
     /// let top = limiter.top(10).await?;
     /// assert_eq!((top[0].key.as_slice(), top[0].denials), (&b"user:1"[..], 1));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub async fn top(&self, count: u64) -> Result<Vec<TopKey>, Error> {
         self.ask_top(count, false).await
     }
@@ -365,12 +428,16 @@ impl Limiter {
     /// Returns the policies of the server by name, with the numbers of calls that they allowed and denied (RL.POLICIES).
     ///
     /// Each node of a cluster has its own: all nodes are asked, and the counts of equal policies are added up.
-    #[doc = example!(bare)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = MemoryLimiter::builder().policies("day WINDOW 1000 1d")?.build();
     /// limiter.take("user:1", &Window::policy("day")).await?;
     /// let policies = limiter.policies().await?;
     /// assert_eq!((policies[0].name.as_str(), policies[0].allowed), ("day", 1));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub async fn policies(&self) -> Result<Vec<Policy>, Error> {
         let nodes = self.ask_nodes(Command::new("RL.POLICIES"), None).await?;
         let mut sums: BTreeMap<(String, String), Policy> = BTreeMap::new();

@@ -378,12 +378,18 @@ impl Limiter {
     ///
     /// A process that dies loses its batch for the whole period. A batch is the amount expected within half a lease, so use
     /// short leases for long periods.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::time::Duration;
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let window = Window::per("100000/min")?;
     /// let local = limiter.local("ingest", &window).lease(Duration::from_millis(200)).build()?;
     /// assert!(local.take(1).await?.is_allowed());
     /// local.close().await?; // settles what is held
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn local<'a, K>(&'a self, key: &'a K, window: &'a Window) -> LocalBuilder<'a>
     where
         K: AsRef<[u8]> + ?Sized,
@@ -412,11 +418,16 @@ impl LocalBuilder<'_> {
     }
 
     /// Sets the quantity that must remain for others; the default is 0.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let window = Window::per("100/min")?;
     /// let local = limiter.local("ingest", &window).leave(100).build()?;
     /// assert!(!local.take(1).await?.is_allowed());
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn leave(mut self, leave: u64) -> Self {
         self.leave = leave;
         self
@@ -443,14 +454,20 @@ impl Local {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if `quantity` is 0 or the policy is a semaphore's, and [`Error::Closed`].
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::time::Duration;
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let window = Window::per("100000/min")?;
     /// let local = limiter.local("ingest", &window).lease(Duration::from_secs(60)).build()?;
     /// // It holds nothing yet.
     /// assert!(local.try_take(1)?.is_none());
     /// tokio::time::sleep(Duration::from_millis(10)).await;
     /// assert!(local.try_take(1)?.is_some_and(|reply| reply.is_allowed()));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     #[inline]
     pub fn try_take(&self, quantity: u64) -> Result<Option<Reply>, Error> {
         self.decide(quantity, true)
@@ -486,12 +503,17 @@ impl Local {
     ///
     /// Those of [`Local::try_take`], [`Error::NoRuntime`] if the server must be asked outside of a runtime, error replies of
     /// the server, and [`Error::Unreachable`] unless the limiter's `unreachable` replaces it.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let window = Window::per("5/min")?;
     /// let local = limiter.local("ingest", &window).build()?;
     /// assert!(local.take(5).await?.is_allowed());
     /// assert!(!local.take(1).await?.is_allowed());
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     #[inline]
     pub async fn take(&self, quantity: u64) -> Result<Reply, Error> {
         match self.decide(quantity, false)? {
@@ -573,13 +595,18 @@ impl Local {
     ///
     /// The error reply of a server that refuses to settle, such as a replica, or [`Error::Unreachable`] unless the limiter's
     /// `unreachable` replaces it. What was held then counts when its lease ends.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{Error, MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let local = limiter.local("ingest", &Window::per("5/min")?).build()?;
     /// local.take(3).await?;
     /// local.close().await?;
     /// assert!(limiter.held("ingest").await?.is_empty());
     /// assert!(matches!(local.take(1).await, Err(Error::Closed)));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub async fn close(&self) -> Result<(), Error> {
         let process = self.shared.current()?;
         process.lock().leases.close();

@@ -28,12 +28,17 @@ pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(20);
 pub(crate) const LEAST_RENEWAL: Duration = Duration::from_millis(5);
 
 /// The quantity that was used: of one limit a number, of several the numbers by the names of the limits.
-#[doc = example!(limiter)]
+///
+/// ```
+/// # use redis_ratelimit_client::{MemoryLimiter, Window};
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let limiter = MemoryLimiter::new();
 /// let mut reservation = limiter.acquire("tokens", &Window::per("100000/min")?).await?;
 /// reservation.set(1234)?; // a single limit needs no name
 /// reservation.set([("tokens", 1234)])?;
 /// assert!(reservation.set([("dollars", 90)]).is_err());
-#[doc = example!(end)]
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cost(Vec<(Option<String>, u64)>);
 
@@ -86,7 +91,11 @@ fn check_cost(limits: &Groups, cost: Cost) -> Result<Vec<(String, u64)>, Error> 
 /// background: what was [set](Reservation::set) is applied, or else everything is given back. An event of the crate tracing reports it if that fails.
 ///
 /// Its leases are renewed until then, and [`Reservation::lost`] tells if one of them ended all the same.
-#[doc = example!(limiter)]
+///
+/// ```
+/// # use redis_ratelimit_client::{Error, MemoryLimiter, Window};
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let limiter = MemoryLimiter::new();
 /// # async fn ask_model() -> Result<u64, Error> { Ok(1234) }
 /// let tokens = Window::per("100000/min")?;
 /// let mut reservation = limiter.acquire("tokens", &tokens).quantity(4000).await?;
@@ -95,7 +104,8 @@ fn check_cost(limits: &Groups, cost: Cost) -> Result<Vec<(String, u64)>, Error> 
 /// reservation.set(used)?;
 /// reservation.apply().await?;
 /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 98_766);
-#[doc = example!(end)]
+/// # Ok(()) }
+/// ```
 #[must_use = "what is reserved is given back when it is dropped"]
 pub struct Reservation {
     limits: Arc<Groups>,
@@ -273,13 +283,18 @@ impl Reservation {
     }
 
     /// Returns the names of the limits that are reserved, and the ids of the reservations.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Semaphore};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let jobs = Clause::acquire("{u1}:jobs", &Semaphore::new(5)).name("jobs").id("job-17");
     /// let reservation = limiter.acquire_all([jobs]).await?;
     /// for (name, id) in reservation.ids() {
     ///     assert_eq!((name, id.to_string().as_str()), ("jobs", "job-17"));
     /// }
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn ids(&self) -> impl Iterator<Item = (&str, &Id)> {
         self.held.reserved.iter().map(|each| (each.clause.shown_name(), &each.id))
     }
@@ -325,11 +340,17 @@ impl Reservation {
     /// # Errors
     ///
     /// [`Error::Lapsed`] if a lease had ended, and [`Error::InvalidArgument`] if `lease` is 0; others as for every call.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
+    /// # use std::time::Duration;
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let mut permit = limiter.acquire("jobs", &Semaphore::new(5)).await?;
     /// permit.renew(Duration::from_secs(120)).await?;
     /// assert!(limiter.held("jobs").await?[0].left > Duration::from_secs(60));
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub async fn renew(&mut self, lease: impl Into<Option<Duration>>) -> Result<(), Error> {
         let Some(lease) = lease.into() else {
             return self.held.settle_held(&Settle::Renew(None)).await;
@@ -347,7 +368,12 @@ impl Reservation {
     /// Waits until the lease of a limit is lost, so that others may take what it reserved: the server no longer holds it, or
     /// no renewal has been confirmed for as long as the lease lasts. The future never ends if that does not happen, or if
     /// the leases are not renewed.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
+    /// # use std::time::Duration;
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// let jobs = Semaphore::new(1);
     /// let permit = limiter.acquire("jobs", &jobs).lease(Duration::from_millis(60)).await?;
     /// limiter.reset("jobs").await?; // by mistake
@@ -355,7 +381,8 @@ impl Reservation {
     ///     () = permit.lost() => println!("stop the work"),
     ///     () = tokio::time::sleep(Duration::from_secs(60)) => unreachable!("the work is done"),
     /// }
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut is_lost = self.held.is_lost.subscribe();
         async move {
@@ -367,11 +394,16 @@ impl Reservation {
 
     /// Gives up the reservation without settling it. It can be settled by its id, for example in another process: see
     /// [`Limiter::apply`] and [`Limiter::release`]. Its lease is not renewed any more.
-    #[doc = example!(limiter)]
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
     /// limiter.acquire("jobs", &Semaphore::new(5)).id("job-17").await?.detach();
     /// // Later, or in another process.
     /// assert_eq!(limiter.release("jobs", ["job-17"]).await?, 1);
-    #[doc = example!(end)]
+    /// # Ok(()) }
+    /// ```
     pub fn detach(mut self) {
         self.stop_renewing();
         self.is_settled = true;

@@ -15,7 +15,11 @@ pub use crate::library::Servers;
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Sends commands by another client library than the crate redis, see [`Servers::by`].
-#[doc = example!(bare)]
+///
+/// ```
+/// # use redis_ratelimit_client::{Limiter, Rate};
+/// # use redis_ratelimit_client::transport::{BoxFuture, Command, Connection, Servers, Value};
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// /// Allows everything.
 /// struct Always;
 ///
@@ -29,7 +33,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///
 /// let limiter = Limiter::new(Servers::by(Always));
 /// assert!(limiter.take("k", &Rate::per("1/d")?).await?.is_allowed());
-#[doc = example!(end)]
+/// # Ok(()) }
+/// ```
 pub trait Connection: Send + Sync + 'static {
     /// Sends commands on one connection, with no others between them, and returns one reply for each. An error reply is a
     /// [`Value::Error`]. An error says why there are no replies.
@@ -41,13 +46,15 @@ pub trait Connection: Send + Sync + 'static {
 }
 
 /// A command: its name and its arguments.
-#[doc = example!(bare)]
+///
+/// ```
+/// # use redis_ratelimit_client::transport::Command;
 /// let mut command = Command::new("RL.HELD");
 /// command.arg(b"jobs");
 /// assert_eq!(command.to_string(), "RL.HELD jobs");
 /// assert_eq!(command.words().len(), 2);
 /// assert_eq!(command.word(1), Some(&b"jobs"[..]));
-#[doc = example!(end)]
+/// ```
 #[derive(Clone)]
 pub struct Command(pub(crate) Cmd);
 
