@@ -38,6 +38,12 @@ pub trait Environment {
         Rate::new(max_burst, count, period_ms)
     }
 
+    /// Returns the limit of a window in numbers.
+    #[inline]
+    fn limit(&self, limit: u64) -> u64 {
+        limit
+    }
+
     /// Returns what LEAVE keeps for others.
     #[inline]
     fn leave(&self, leave: u64) -> u64 {
@@ -75,30 +81,20 @@ pub trait Environment {
         period: Option<Period>,
         kind: WindowKind,
     ) -> Result<WindowLimit, Error> {
-        window_limit(self, limit, period, kind)
+        let limit = self.limit(limit);
+        let (rule, max_entries) = match (period, kind) {
+            (None, _) => (Rule::Semaphore, 0),
+            (Some(period), WindowKind::Sliding { buckets }) => {
+                let max_entries = buckets.unwrap_or_else(|| self.window_entries());
+                let buckets = (limit > u64::from(max_entries)).then_some(max_entries);
+                (Rule::Sliding { period, buckets }, max_entries)
+            }
+            (Some(period), WindowKind::Fixed { start, zone }) => {
+                (fixed(period, start, zone, || self.timezone())?, 1)
+            }
+        };
+        Ok(WindowLimit { limit, rule, max_entries })
     }
-}
-
-/// See [`Environment::window`].
-#[inline]
-pub fn window_limit(
-    environment: &(impl Environment + ?Sized),
-    limit: u64,
-    period: Option<Period>,
-    kind: WindowKind,
-) -> Result<WindowLimit, Error> {
-    let (rule, max_entries) = match (period, kind) {
-        (None, _) => (Rule::Semaphore, 0),
-        (Some(period), WindowKind::Sliding { buckets }) => {
-            let max_entries = buckets.unwrap_or_else(|| environment.window_entries());
-            let buckets = (limit > u64::from(max_entries)).then_some(max_entries);
-            (Rule::Sliding { period, buckets }, max_entries)
-        }
-        (Some(period), WindowKind::Fixed { start, zone }) => {
-            (fixed(period, start, zone, || environment.timezone())?, 1)
-        }
-    };
-    Ok(WindowLimit { limit, rule, max_entries })
 }
 
 /// Returns the rule of FIXED, FROM and TZ. `timezone` returns the zone of a call without TZ.

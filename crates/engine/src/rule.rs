@@ -15,6 +15,9 @@ use crate::text::Text;
 /// limit.
 const MAX_COARSE_ENTRIES: u32 = 4096;
 
+/// The most dead entries in a gap that a call closes.
+const MAX_GAP: usize = 64;
+
 /// The room for the text of a rule. The longest, of about 35 bytes, has 13 digits, a unit, a zone, a start and their marks.
 pub const MAX_RULE: usize = 96;
 
@@ -192,17 +195,6 @@ pub(crate) enum Sharing {
     Replaced,
 }
 
-/// What becomes of dead entries when events that come after them are uncounted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gap {
-    /// They stay, and never count again.
-    Leave,
-    /// They are dropped if they are few, because they would count again if the clock were set back.
-    CloseIfSmall,
-    /// They are dropped.
-    Close,
-}
-
 impl RuleNow {
     /// Sets the most entries that live events need. The default is 4096.
     pub(crate) fn with_entries(self, max_entries: u32) -> RuleNow {
@@ -302,17 +294,15 @@ impl RuleNow {
         !matches!(self.expiring, Expiring::FromFirst { .. })
     }
 
-    /// Returns whether a call that has uncounted events drops dead entries, so that they cannot count again. With `is_empty`
-    /// it has uncounted all.
-    pub(crate) fn gap(&self, is_empty: bool) -> Gap {
+    /// Returns how many dead entries a call drops at most after it has uncounted events, so that they cannot count again. It
+    /// drops all or none. With `is_empty` it has uncounted all events.
+    pub(crate) fn max_gap(&self, is_empty: bool) -> usize {
         match self.expiring {
-            Expiring::Sliding { .. } => Gap::CloseIfSmall,
+            Expiring::Sliding { .. } => MAX_GAP,
             // The entry before the newest would be the newest.
-            Expiring::FromFirst { .. } if is_empty => Gap::Close,
+            Expiring::FromFirst { .. } if is_empty => usize::MAX,
             // The newest entry is the only one that counts, whatever the clock does.
-            Expiring::FromFirst { .. } | Expiring::Calendar { .. } | Expiring::Semaphore => {
-                Gap::Leave
-            }
+            Expiring::FromFirst { .. } | Expiring::Calendar { .. } | Expiring::Semaphore => 0,
         }
     }
 

@@ -4,10 +4,9 @@ use super::value::ValueBuilder;
 use super::{db_key, top_keys, MemoryServer, Ticket};
 use crate::arguments::Words;
 use crate::call::ServerCall;
-use crate::environment::{window_limit, Environment};
+use crate::environment::Environment;
 use crate::error::Error;
 use crate::keyspace::{Inspection, KeyState, Keyspace};
-use crate::limits::WindowKind;
 use crate::policies::{Policies, Policy, PolicyVerdict};
 use crate::reply::TakeCall;
 use crate::report::MAX_TOP_KEY;
@@ -16,12 +15,11 @@ use crate::waiting::WaitingKeyspace;
 use engine::calendar::Zone;
 use engine::line::{deadline_us, Joining};
 use engine::memory::{MemoryKey, MemoryWindow};
-use engine::period::Period;
 use engine::reservation::{id_from_random, Id};
 use engine::store::{Access, BucketKey, Store, WindowKey};
 use engine::throttle::Rate;
 use engine::top_keys::TopRow;
-use engine::{DbKey, WindowLimit};
+use engine::DbKey;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,13 +56,8 @@ impl Environment for &MemoryServer {
         self.share.scale_leave(leave)
     }
 
-    fn window(
-        &self,
-        limit: u64,
-        period: Option<Period>,
-        kind: WindowKind,
-    ) -> Result<WindowLimit, Error> {
-        window_limit(self, self.share.scale_limit(limit), period, kind)
+    fn limit(&self, limit: u64) -> u64 {
+        self.share.scale_limit(limit)
     }
 
     fn policies_only(&self) -> bool {

@@ -62,14 +62,10 @@ impl WindowMoment {
         self.now_us().saturating_add(self.ban.left_us())
     }
 
-    /// Returns the window with one reservation more.
-    fn with(self, made: &OwnedReservation) -> WindowMoment {
-        WindowMoment {
-            held: self.held.saturating_add(u128::from(made.quantity)),
-            held_until_us: self.held_until_us.max(Some(made.gone_us)),
-            running: self.running.map(|running| running.saturating_add(1)),
-            ..self
-        }
+    fn add(&mut self, made: &OwnedReservation) {
+        self.held = self.held.saturating_add(u128::from(made.quantity));
+        self.held_until_us = self.held_until_us.max(Some(made.gone_us));
+        self.running = self.running.map(|running| running.saturating_add(1));
     }
 
     /// Returns the verdict on a request in a window like this. Only RL.ACQUIRE distinguishes held from counted.
@@ -253,9 +249,23 @@ impl<'r, S: Store> WindowState<'r, S> {
         self.before.decision(verdict, self.window, None)
     }
 
-    /// Returns the ban, or the mark of one, that stays after a call that is granted, or that gives back.
-    fn ban_after_grant(&self, after: &WindowMoment) -> Option<Ban> {
-        after.ban.ban_after(self.request.ask.takes_unforced(), after.is_clear())
+    /// Changes the window as a call does that is granted, or that gives back.
+    #[inline(always)]
+    fn granted(
+        &mut self,
+        verdict: Verdict,
+        events: EventPlan,
+        reservation: Option<OwnedReservation>,
+        gives_back: bool,
+    ) -> Decision {
+        let mut after = WindowMoment { count: events.after, ..self.before };
+        if let Some(made) = &reservation {
+            after.add(made);
+        }
+        let ban = after.ban.ban_after(self.request.ask.takes_unforced(), after.is_clear());
+        let id = reservation.as_ref().map(|made| made.id);
+        self.change = Some(WindowChange { events, reservation, ban, gives_back });
+        after.decision(verdict, self.window, id)
     }
 
     fn change_events(&mut self, change: EventChange) -> Result<EventPlan, S::Error> {
@@ -271,10 +281,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         }
         let record = EventChange::Record { weight, denied: false, limit: max };
         let events = self.change_events(record)?;
-        let after = WindowMoment { count: events.after, ..self.before };
-        let ban = self.ban_after_grant(&after);
-        self.change = Some(WindowChange { events, reservation: None, ban, gives_back: false });
-        Ok(after.decision(verdict, self.window, None))
+        Ok(self.granted(verdict, events, None, false))
     }
 
     /// Makes a reservation of the quantity that is taken.
@@ -298,11 +305,7 @@ impl<'r, S: Store> WindowState<'r, S> {
             order_us,
             rule: self.store.write_rule(&self.window.rule),
         };
-        let after = WindowMoment { count: events.after, ..self.before }.with(&made);
-        let (ban, id) = (self.ban_after_grant(&after), Some(made.id));
-        let reservation = Some(made);
-        self.change = Some(WindowChange { events, reservation, ban, gives_back: false });
-        Ok(after.decision(verdict, self.window, id))
+        Ok(self.granted(verdict, events, Some(made), false))
     }
 
     /// Gives back at most `quantity` of the counted events.
@@ -312,10 +315,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         }
         let uncount = EventChange::Uncount { quantity };
         let events = self.change_events(uncount)?;
-        let after = WindowMoment { count: events.after, ..self.before };
-        let ban = self.ban_after_grant(&after);
-        self.change = Some(WindowChange { events, reservation: None, ban, gives_back: true });
-        Ok(after.decision(verdict, self.window, None))
+        Ok(self.granted(verdict, events, None, true))
     }
 
     /// Returns the ban after a denial. One begins if the counted events leave less than the quantity of the request, and

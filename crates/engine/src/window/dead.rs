@@ -8,7 +8,6 @@
 
 use super::edit::EditBuilder;
 use crate::entry::{Entries, Entry, MAX_SUM};
-use crate::rule::Gap;
 
 /// A call drops dead entries if there are this many, or one in a key that has more entries than its rule needs.
 pub(super) const MIN_DROPPED: usize = 8;
@@ -80,12 +79,10 @@ impl<E: Entries> EditBuilder<'_, E> {
     /// the gap with them.
     pub(super) fn close_gap(&mut self) -> Result<(), E::Error> {
         let rule_now = &self.count.rule_now;
-        let max_dropped = match rule_now.gap(self.count.newest.is_none()) {
-            Gap::Leave => return Ok(()),
-            Gap::CloseIfSmall => MAX_DEAD_DROPPED,
-            Gap::Close => usize::MAX,
+        let max_dropped = rule_now.max_gap(self.count.newest.is_none());
+        let Some(horizon_us) = rule_now.horizon_us().filter(|_| max_dropped > 0) else {
+            return Ok(());
         };
-        let Some(horizon_us) = rule_now.horizon_us() else { return Ok(()) };
         let mut dead: usize = 0;
         self.entries.scan(None, Some(horizon_us), |_| {
             dead = dead.saturating_add(1);
