@@ -32,6 +32,7 @@ const BUFFERED_CALLS: usize = 256;
 /// assert_eq!(format!("{single:?}"), "Servers(127.0.0.1:6379)");
 /// let cluster = Servers::open_cluster(["redis://10.0.0.1", "redis://10.0.0.2"])?;
 /// let limiter = Limiter::new(cluster); // connects when it is called
+/// # Ok::<(), redis_ratelimit_client::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Servers(pub(crate) Kind);
@@ -89,6 +90,7 @@ impl Servers {
     /// # use redis_ratelimit_client::transport::Servers;
     /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379"];
     /// let servers = Servers::open_sentinel("mymaster", sentinels, "redis://:secret@master")?;
+    /// # Ok::<(), redis_ratelimit_client::Error>(())
     /// ```
     pub fn open_sentinel<T: IntoConnectionInfo>(
         service: impl Into<String>,

@@ -112,6 +112,7 @@ impl Builder {
     /// let servers = Servers::open("redis://127.0.0.1/")?;
     /// assert!(Limiter::builder(servers.clone()).build().is_ok());
     /// assert!(Limiter::builder(servers).deadline(Duration::ZERO).build().is_err());
+    /// # Ok::<(), redis_ratelimit_client::Error>(())
     /// ```
     pub fn build(self) -> Result<Limiter, Error> {
         if self.deadline == Some(Duration::ZERO) {
@@ -138,6 +139,7 @@ impl Limiter {
     /// # use redis_ratelimit_client::Limiter;
     /// let limiter = Limiter::open("redis://127.0.0.1/")?;
     /// assert!(Limiter::open("127.0.0.1").is_err(), "it is not a URL");
+    /// # Ok::<(), redis_ratelimit_client::Error>(())
     /// ```
     pub fn open(server: impl redis::IntoConnectionInfo) -> Result<Limiter, Error> {
         Ok(Limiter::new(Servers::open(server)?))
