@@ -274,6 +274,9 @@ fn errors_are_met_in_all_clauses_and_too_many_reservations_only_in_a_choice() {
         ("RL.ALL 2 {u}:full {u}:jobs WINDOW 0 60 ELSE ACQUIRE 9 0", Some(full)),
         ("RL.ALL 2 {u}:free {u}:jobs WINDOW 5 60 ELSE ACQUIRE 9 0 1 ID x", Some("DUPLICATE ")),
         ("RL.ALL 2 {u}:free {u}:text WINDOW 5 60 ELSE WINDOW 5 60", Some("WRONGTYPE ")),
+        // Of two errors of state the first, whichever step of the decision finds it.
+        ("RL.ALL 2 {u}:jobs {u}:text ACQUIRE 9 0 WINDOW 5 60", Some(full)),
+        ("RL.ALL 2 {u}:text {u}:jobs WINDOW 5 60 ACQUIRE 9 0", Some("WRONGTYPE ")),
         // Errors of arguments come before those of state.
         ("RL.ALL 2 {u}:text {u}:free WINDOW 5 60 ELSE WINDOW 5 1m", Some("ERR period ")),
     ] {

@@ -130,13 +130,24 @@ pub struct Found<'p, 'r, S: Store> {
 // Inlined, as are the steps after it, because every call passes through them.
 #[inline(always)]
 pub fn read<'p, 'r, S: Store>(parts: &'p mut [Part<'r, S>]) -> Result<Found<'p, 'r, S>, S::Error> {
-    for part in &mut *parts {
-        match &mut part.state {
-            PartState::Bucket(state) => state.read()?,
-            PartState::Window(state) => state.read()?,
-        }
+    let failed = parts.iter_mut().enumerate().find_map(|(at, part)| {
+        let read = match &mut part.state {
+            PartState::Bucket(state) => state.read(),
+            PartState::Window(state) => state.read(),
+        };
+        Some((at, read.err()?))
+    });
+    if let Some((at, error)) = failed {
+        return Err(first_error(parts.get_mut(..at).unwrap_or_default(), error));
     }
     Ok(Found { parts })
+}
+
+/// Returns the error of the first limit that has one: that of a limit before the one that could not be read, which only
+/// judging finds, or else the error of that one.
+#[cold]
+fn first_error<S: Store>(before: &mut [Part<'_, S>], error: S::Error) -> S::Error {
+    Found { parts: before }.judge().err().unwrap_or(error)
 }
 
 impl<'p, 'r, S: Store> Found<'p, 'r, S> {
