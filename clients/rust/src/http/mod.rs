@@ -1,6 +1,6 @@
 //! HTTP: headers for the state of limits, problem details of denials, addresses of clients for keys, and a middleware.
 //!
-//! [`headers`] writes `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-10, `X-RateLimit-Limit`,
+//! [`headers()`] writes `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-10, `X-RateLimit-Limit`,
 //! `X-RateLimit-Remaining` and `X-RateLimit-Reset`, and `Retry-After`. [`Problem`] is the body of a denial, as RFC 9457
 //! defines it. With the feature `tower`, the module `tower` limits the requests to a service.
 
