@@ -49,9 +49,7 @@ fn python_tests(folder: &str, modules: &str, everything: bool, more: &[(&str, &s
     command.env("PYTHONPATH", "src").env("PYTHONDONTWRITEBYTECODE", "1");
     command.args(["-m", "unittest"]).args(modules.split(' ').map(|name| format!("tests.{name}")));
     command.env("RATELIMIT_SO", module_path());
-    if everything {
-        fill_outages_table(&mut command);
-    } else {
+    if !everything {
         command.env_remove("CLIENTS").env_remove("OUTAGES_TABLE");
     }
     // `make soak` says itself for how long.
@@ -59,13 +57,6 @@ fn python_tests(folder: &str, modules: &str, everything: bool, more: &[(&str, &s
         command.env("LEASES_SECONDS", if all_clients() { "30" } else { "6" });
     }
     on_servers(&mut command);
-}
-
-/// OUTAGES_TABLE=clients/README.md writes what a client's tests measure into that page.
-fn fill_outages_table(command: &mut Command) {
-    if let Some(page) = std::env::var_os("OUTAGES_TABLE") {
-        command.env("OUTAGES_TABLE", root().join(page));
-    }
 }
 
 #[test]
@@ -104,7 +95,7 @@ fn the_callback_of_litellm_keeps_limits_and_budgets() {
 }
 
 #[test]
-fn the_python_client_answers_in_every_outage_as_its_table_says() {
+fn the_python_client_answers_in_every_outage() {
     python_tests("python", "test_outages", true, &[]);
 }
 
@@ -241,6 +232,5 @@ fn the_leases_of_the_typescript_client_hold() {
 #[test]
 fn the_typescript_client_answers_in_every_outage() {
     let Some(mut command) = node("outages") else { return };
-    fill_outages_table(&mut command);
     run_and_print(&mut command);
 }

@@ -1,7 +1,7 @@
 """What a limiter answers, and after how long, while Redis does not answer: by each client library that is installed, with
 threads and with asyncio, on a single server, behind Sentinel and in a cluster.
 
-It writes the table into the page OUTAGES_TABLE. Without that, it checks that clients/README.md has the rows.
+It prints the figures of the table in clients/README.md. With OUTAGES_TABLE it measures them with short deadlines.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from importlib import import_module
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from redis_ratelimit import Clause, Rate, Window, semaphore
 from redis_ratelimit._internal.calls import several_on
 from redis_ratelimit._internal.servers import ClusterServers
 
-from .fixtures import LIBRARIES, done, make, write_between
+from .fixtures import LIBRARIES, done, make
 from .machine import unless_stopped
 from .servers import Cluster, Proxy, Sentinel, Server, Wire, until
 
@@ -36,7 +35,6 @@ EVERYTHING = os.environ.get("CLIENTS") == "all"
 #: The seconds that a call may take beyond its deadline, as the machine may be busy.
 SLACK = 1.0
 RATE = Rate(10**9, 10**6, 1)
-README = Path(__file__).parents[2] / "README.md"
 
 
 class Answers:
@@ -172,10 +170,6 @@ def for_each_kind(test: Callable[[Any, str, Kind], None]) -> Callable[[Any], Non
     return run
 
 
-#: The rows of the table: what happens, what a client answers, and the calls by kind of limiter.
-_rows: dict[str, tuple[str, dict[str, Answers]]] = {}
-
-
 def until_decided(limiter: Any, times: int, key: str) -> None:
     """Calls until the server decides this many calls at once. On a busy machine some may not connect in time at first."""
     until(lambda: limiter.at_once(times, "throttle", key, RATE).kinds == {"decided": times}, "decisions")
@@ -211,10 +205,8 @@ class Outages(WithLimiter):
         with self.given(kind, make(library, kind.folder, host="127.0.0.1", port=port, **options), **own) as made:
             yield made
 
-    def row(self, name: str, says: str, library: str, kind: Kind, answers: Answers) -> None:
+    def row(self, name: str, library: str, kind: Kind, answers: Answers) -> None:
         print(f"{name:32} {library:7} {kind.name:8} {answers}", flush=True)
-        if library == LIBRARIES[0]:
-            _rows.setdefault(name, (says, {}))[1][kind.name] = answers
 
     def assert_unreachable(self, answers: Answers) -> None:
         self.assert_kinds(answers, {"allowed": len(answers.seconds)})
@@ -244,9 +236,9 @@ class Outages(WithLimiter):
                 begin(server, proxy)
                 answers = limiter.one_by_one(3, "throttle", "k", RATE)
                 self.assert_unreachable(answers)
-                self.row(name, "as `unreachable` says", library, kind, answers)
+                self.row(name, library, kind, answers)
                 opened = self.assert_open(limiter)
-                self.row(f"{name}, breaker open", "as `unreachable` says, at once", library, kind, opened)
+                self.row(f"{name}, breaker open", library, kind, opened)
                 for times in 200, 600:
                     self.assertEqual(set(limiter.at_once(times, "throttle", "k", RATE).kinds), {"allowed"})
                 end(server, proxy)
@@ -273,7 +265,7 @@ class Outages(WithLimiter):
                 limiter.at_once(20, "throttle", "k", RATE)
                 server.stop()
                 answers = limiter.at_once(times, "throttle", "k", RATE)
-                self.row(f"stopped, {times} calls at once", "as `unreachable` says", library, kind, answers)
+                self.row(f"stopped, {times} calls at once", library, kind, answers)
                 self.assertEqual(set(answers.kinds), {"allowed"}, answers)
                 server.go_on()
 
@@ -299,7 +291,7 @@ class Outages(WithLimiter):
                 answers.kinds += found.kinds
                 answers.seconds += found.seconds
                 counted += 10**6 - limiter.call("window_ro", "w", limit).remaining
-            self.row(name, "what the server decides", library, kind, answers)
+            self.row(name, library, kind, answers)
             self.assertEqual(answers.kinds, {"decided": rounds * each})
             self.assertEqual(counted, rounds * each)
 
@@ -392,7 +384,7 @@ class Outages(WithLimiter):
             for other in others:
                 other.ask("PING")
             answers = limiter.at_once(8, "throttle", "k", RATE)
-            self.row("maxclients", "decided, or `Busy`", library, kind, answers)
+            self.row("maxclients", library, kind, answers)
             self.assertEqual(set(answers.kinds), {"decided", "Busy"}, answers)
             self.assertLess(answers.max, DEADLINE + SLACK)
             for other in others:
@@ -409,7 +401,7 @@ class Outages(WithLimiter):
             server.start("--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024", wait=False)
             until(lambda: "LOADING" in str(server.ask("PING")), "a server that loads")
             answers = limiter.one_by_one(20, "throttle", "k", RATE)
-            self.row("LOADING", "as `unreachable` says", library, kind, answers)
+            self.row("LOADING", library, kind, answers)
             self.assert_unreachable(answers)
             server.ask("CONFIG", "SET", "key-load-delay", "0")
             until(lambda: server.ask("PING") == "PONG", "the end of loading")
@@ -423,7 +415,7 @@ class Outages(WithLimiter):
             with self.limiter(library, kind, proxy.port, deadline=deadline, max_connections=4) as limiter:
                 limiter.one_by_one(1, "throttle", "k", RATE, block="1000ms")
                 answers = limiter.at_once(200, "throttle", "k", RATE)
-                self.row("pool full on a slow server", "raises `Busy` past the deadline", library, kind, answers)
+                self.row("pool full on a slow server", library, kind, answers)
                 self.assertEqual(set(answers.kinds), {"decided", "Busy"}, answers)
                 busy = sorted(answers.seconds)[-answers.kinds["Busy"] :]
                 self.assertGreaterEqual(busy[0], deadline - 0.01)
@@ -435,10 +427,10 @@ class Outages(WithLimiter):
         with Server() as server, self.limiter(library, kind, server.port) as limiter:
             for times in 200, 600:
                 answers = limiter.at_once(times, "throttle", "k", RATE)
-                self.row(f"healthy, {times} calls at once", "decided, or `Busy`", library, kind, answers)
+                self.row(f"healthy, {times} calls at once", library, kind, answers)
                 self.assertLessEqual(set(answers.kinds), {"decided", "Busy"}, answers)
             answers = limiter.each_second(600, 2, "throttle", "k", RATE)
-            self.row("healthy, 600 calls a second", "decided, or `Busy`", library, kind, answers)
+            self.row("healthy, 600 calls a second", library, kind, answers)
             self.assertLessEqual(set(answers.kinds), {"decided", "Busy"}, answers)
 
     @for_each_kind
@@ -609,35 +601,3 @@ class InACluster(WithLimiter):
             # MOVED redirects all calls, here a transaction first.
             self.assertIs(limiter.run(reply.reservation.apply), True)
             self.assertEqual(limiter.call("window", "b", window).remaining, 997)
-
-
-def rows_of_the_page() -> dict[str, str]:
-    """Returns the first two columns of the table: what happens, and what a call answers."""
-    rows = README.read_text("utf-8").partition("<!-- outages: python -->")[2].partition("<!-- /outages")[0]
-    return dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|(?= [\d.]+ ms)", rows, re.MULTILINE))
-
-
-def table() -> list[str]:
-    lines = [
-        "| what happens | what a call answers | sync: p50 | max | asyncio: p50 | max |",
-        "|---|---|---|---|---|---|",
-    ]
-    order = list(rows_of_the_page())
-    for name, (says, found) in sorted(_rows.items(), key=lambda row: order.index(row[0])):
-        times = [time for each in ("sync", "asyncio") for time in (found[each].p50, found[each].max)]
-        lines.append(f"| {name} | {says} | {' | '.join(f'{1000 * time:.2f} ms' for time in times)} |")
-    return lines
-
-
-class TheTable(unittest.TestCase):
-    """Runs last, because test classes run in the order of their names."""
-
-    def test_is_up_to_date(self) -> None:
-        if missing := set(rows_of_the_page()) - set(_rows):
-            self.skipTest(f"not measured: {', '.join(missing)}")
-        if "OUTAGES_TABLE" in os.environ:
-            write_between(Path(os.environ["OUTAGES_TABLE"]), "outages: python", table())
-            return
-
-        told = {name: says for name, (says, _) in _rows.items()}
-        self.assertEqual(told, rows_of_the_page(), "write it: OUTAGES_TABLE=clients/README.md")

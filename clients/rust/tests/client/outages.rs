@@ -1,17 +1,15 @@
 //! What a limiter returns while Redis does not answer, and how long that takes.
 //!
-//! The first test writes the table into the page that OUTAGES_TABLE names.
+//! The first test prints the figures of the table in clients/README.md.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::fmt;
-use std::fs;
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
 use redis_ratelimit_client::transport::Servers;
 use redis_ratelimit_client::{Error, Limiter, Reply, Semaphore, Unreachable};
-use support::{all_clients, error_line, root, unless_stalled, Conn, Server, Stop, Value};
+use support::{all_clients, error_line, unless_stalled, Conn, Server, Stop, Value};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
@@ -166,41 +164,13 @@ impl Caller {
     }
 }
 
-/// The rows of the table.
-#[derive(Default)]
-struct Table(Vec<String>);
-
-impl Table {
-    fn row(&mut self, what: &str, says: &str, answers: &Answers) {
-        eprintln!("{what:36} {answers:?}");
-        let ms = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1000.0);
-        self.0.push(format!("| {what} | {says} | {} | {} |", ms(answers.p50()), ms(answers.max())));
-    }
-
-    /// Writes the table into the page, or asserts that the page has its rows.
-    fn write(self) {
-        let path = root().join("clients/README.md");
-        let page = fs::read_to_string(&path).unwrap();
-        let (begin, end) = ("<!-- outages: rust -->\n", "<!-- /outages: rust -->");
-        let (head, rest) = page.split_once(begin).expect("a table for Rust");
-        let (table, tail) = rest.split_once(end).unwrap();
-        if env::var("OUTAGES_TABLE").is_ok_and(|page| root().join(page) == path) {
-            let rows = self.0.join("\n");
-            let names = "| what happens | what a call answers | p50 | max |\n|---|---|---|---|";
-            fs::write(path, format!("{head}{begin}\n{names}\n{rows}\n\n{end}{tail}")).unwrap();
-            return;
-        }
-        let found = table.lines().filter(|line| line.starts_with("| ")).skip(1);
-        let names = |row: &str| row.split(" | ").take(2).collect::<Vec<_>>().join(" | ");
-        let found: Vec<_> = found.map(names).collect();
-        let own: Vec<_> = self.0.iter().map(|row| names(row)).collect();
-        assert_eq!(found, own);
-    }
+/// Prints a row of the table.
+fn row(what: &str, answers: &Answers) {
+    eprintln!("{what:36} {answers:?}");
 }
 
 /// Calls while a server is away, and after it is back.
 fn away(
-    table: &mut Table,
     name: &str,
     begin: impl FnOnce(&mut Server, &Proxy),
     end: impl FnOnce(&mut Server, &Proxy),
@@ -218,11 +188,11 @@ fn away(
         "killed" => assert!(answers.min() < DEADLINE, "{answers:?}"),
         _ => answers.assert_at_the_deadline(),
     }
-    table.row(name, "as `unreachable` says", &answers);
+    row(name, &answers);
     let opened = caller.one_by_one(2000);
     opened.assert_all("allowed");
     assert!(opened.p50() < MS, "{opened:?}");
-    table.row(&format!("{name}, breaker open"), "as `unreachable` says, at once", &opened);
+    row(&format!("{name}, breaker open"), &opened);
     for times in [200, 600] {
         caller.at_once(times).assert_all("allowed");
     }
@@ -236,7 +206,7 @@ fn start_again(server: &mut Server) {
 }
 
 /// Calls after something has closed the connections: the server decides each call once.
-fn first_calls(table: &mut Table, name: &str, mut server: Server, happen: impl Fn(&mut Server)) {
+fn first_calls(name: &str, mut server: Server, happen: impl Fn(&mut Server)) {
     let caller = Caller::new(server.port(), Unreachable::Allow, Duration::from_secs(5));
     let rounds = if all_clients() { 20 } else { 4 };
     let mut all = Answers::default();
@@ -253,18 +223,15 @@ fn first_calls(table: &mut Table, name: &str, mut server: Server, happen: impl F
         *all.kinds.entry("decided").or_default() += 50;
         all.times.extend(found.times);
     }
-    table.row(name, "what the server decides", &all);
+    row(name, &all);
 }
 
 #[test]
 fn the_table_of_outages() {
     unless_stalled(STALL, || {
-        let mut table = Table::default();
-        let rows = &mut table;
-        away(rows, "killed", |server, _| server.stop(Stop::Kill), |server, _| start_again(server));
+        away("killed", |server, _| server.stop(Stop::Kill), |server, _| start_again(server));
         let frozen = std::cell::RefCell::new(None);
         away(
-            rows,
             "stopped (SIGSTOP)",
             |server, _| *frozen.borrow_mut() = Some(server.freeze()),
             |_, _| drop(frozen.borrow_mut().take()),
@@ -277,13 +244,13 @@ fn the_table_of_outages() {
             let answers = caller.at_once(times);
             answers.assert_all("allowed");
             answers.assert_within(DEADLINE + SLACK);
-            rows.row(&format!("stopped, {times} calls at once"), "as `unreachable` says", &answers);
+            row(&format!("stopped, {times} calls at once"), &answers);
             drop(frozen);
         }
-        away(rows, "packets dropped", |_, proxy| proxy.drops(true), |_, proxy| proxy.drops(false));
-        first_calls(rows, "restarted", Server::start(), start_again);
+        away("packets dropped", |_, proxy| proxy.drops(true), |_, proxy| proxy.drops(false));
+        first_calls("restarted", Server::start(), start_again);
         let impatient = Server::builder().config("timeout 1").config("hz 100").start();
-        first_calls(rows, "idle connections closed (timeout 1)", impatient, |server| {
+        first_calls("idle connections closed (timeout 1)", impatient, |server| {
             let mut conn = server.conn();
             let begin = Instant::now();
             while conn.text("CLIENT LIST TYPE normal").lines().count() > 1 {
@@ -291,20 +258,19 @@ fn the_table_of_outages() {
                 std::thread::sleep(MS * 20);
             }
         });
-        first_calls(rows, "CLIENT KILL", Server::start(), |server| {
+        first_calls("CLIENT KILL", Server::start(), |server| {
             server.conn().cmd("CLIENT KILL TYPE normal SKIPME yes");
             // The connection is idle when it is closed: a call may be sent before that is noticed.
             std::thread::sleep(MS * 5);
         });
-        maxclients(rows);
-        loading(rows);
-        slow(rows);
-        healthy(rows);
-        table.write();
+        maxclients();
+        loading();
+        slow();
+        healthy();
     });
 }
 
-fn maxclients(table: &mut Table) {
+fn maxclients() {
     let server = Server::builder().config("maxclients 4").start();
     // With a database, which is one command more to log in.
     let servers = Servers::open(format!("{}3", url(server.port()))).unwrap();
@@ -317,14 +283,14 @@ fn maxclients(table: &mut Table) {
         })
         .collect();
     let answers = caller.one_by_one(4);
-    table.row("maxclients", "`Error::Busy`", &answers);
+    row("maxclients", &answers);
     answers.assert_all("Busy");
     answers.assert_within(DEADLINE + SLACK);
     drop(others);
     caller.decides_again(Duration::from_secs(2));
 }
 
-fn loading(table: &mut Table) {
+fn loading() {
     let mut server = Server::builder()
         .config("enable-debug-command yes")
         .config("loading-process-events-interval-bytes 1024")
@@ -349,7 +315,7 @@ fn loading(table: &mut Table) {
     support::eventually(PATIENCE, is_loading);
     let answers = caller.one_by_one(20);
     assert!(is_loading());
-    table.row("LOADING", "as `unreachable` says", &answers);
+    row("LOADING", &answers);
     answers.assert_all("allowed");
     answers.assert_within(DEADLINE + SLACK);
     ask("CONFIG SET key-load-delay 0");
@@ -359,32 +325,28 @@ fn loading(table: &mut Table) {
     drop(starting.join().unwrap());
 }
 
-fn slow(table: &mut Table) {
+fn slow() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     let caller = Caller::allowing(proxy.port());
     caller.until_decided(1);
     proxy.delay(MS * 40);
     let answers = caller.at_once(3000);
-    table.row(
-        "too many calls for a slow server",
-        "decided, or `Error::Busy` past the deadline",
-        &answers,
-    );
+    row("too many calls for a slow server", &answers);
     answers.assert_none_let_through();
     assert!(answers.kinds["Busy"] > 0 && answers.kinds["decided"] > 0, "{answers:?}");
     answers.assert_within(DEADLINE + SLACK);
     caller.decides_again(Duration::from_secs(1));
 }
 
-fn healthy(table: &mut Table) {
+fn healthy() {
     let server = Server::start();
     let caller = Caller::allowing(server.port());
     for times in [200, 600] {
         let answers = caller.at_once(times);
         answers.assert_none_let_through();
         let name = format!("healthy, {times} calls at once");
-        table.row(&name, "decided, or `Error::Busy`", &answers);
+        row(&name, &answers);
     }
 }
 
