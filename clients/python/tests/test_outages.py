@@ -234,6 +234,8 @@ class Outages(WithLimiter):
             with self.limiter(library, kind, port) as limiter:
                 until_decided(limiter, 20, "k")
                 begin(server, proxy)
+                # The event loop notices that idle connections were closed.
+                limiter.run(asyncio.sleep, 0.01)
                 answers = limiter.one_by_one(3, "throttle", "k", RATE)
                 self.assert_unreachable(answers)
                 self.row(name, library, kind, answers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
+from errno import ECONNRESET, EPIPE
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
@@ -118,8 +119,9 @@ class Library:
     def has_hung_up(self, error: Exception) -> bool:
         """Returns whether an error of connecting means that the server accepted the connection, and closed it. It may have
         too many, but the client may not see the error that says so, because it was sending at that moment."""
-        cause = error.__context__
-        is_reset = not isinstance(cause, OSError) or isinstance(cause, (ConnectionResetError, BrokenPipeError))
+        # The context of the error may be that of an idle connection, which the library has looked at before it connected.
+        unconnected = re.match(r"Error (?:(.*) )?connecting to ", str(error))
+        is_reset = unconnected is None or unconnected[1] in (str(ECONNRESET), str(EPIPE))
         return type(error) is self.connection_error and is_reset and not self.is_full(error)
 
     def read_only(self, error: BaseException) -> Exception | None:
