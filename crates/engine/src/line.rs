@@ -485,9 +485,14 @@ impl<T: LineTypes> Lines<T> {
                 return Some(LineStep::Write(write));
             }
             // Something may have become free just before that deadline, so the head is tried before anybody is dismissed.
-            let untried = overdue.is_some_and(|(due_us, _)| line.denied_us < Some(due_us));
+            // An overdue head is always tried: a command may have tried it since, but without the end that its time being up
+            // gives it, such as counting the denial.
+            let head = line.head();
+            let untried = overdue.is_some_and(|(due_us, ticket)| {
+                line.denied_us < Some(due_us) || head == Some(ticket)
+            });
             if line.try_us <= now_us || untried {
-                if let Some(ticket) = line.head() {
+                if let Some(ticket) = head {
                     let waiter = self.waiters.get(&ticket)?;
                     let is_overdue = waiter.deadline_us.is_some_and(|due_us| due_us <= now_us);
                     return Some(LineStep::Try { ticket, call: waiter.call.clone(), is_overdue });

@@ -378,6 +378,22 @@ fn a_call_that_cannot_be_granted_in_time_is_denied_and_counts_as_without_block()
 }
 
 #[test]
+fn a_call_whose_time_is_up_is_counted_even_if_another_command_has_tried_it_since() {
+    for commands in 0..2 {
+        let mut world = World::new();
+        world.reply("RL.ACQUIRE k 1 60s 1 LEASE 1h");
+        let waits = world.wait("RL.WINDOW k 1 60s 1 COUNTDENIED BLOCK 50ms");
+        world.at_us = 60_000;
+        for _ in 0..commands {
+            world.reply("RL.WINDOW k 1 60s");
+        }
+        assert_eq!(world.server.ended(NOW_US + world.at_us), [waits]);
+        // The reservation and the denied call.
+        world.check(&[("RL.WINDOW_RO k 9 60s 0", "[0 9 7 -1 3600]")]);
+    }
+}
+
+#[test]
 fn a_call_is_barred_only_by_those_that_leave_as_little_or_less() {
     let mut world = World::new();
     world.check(&[("RL.WINDOW k 9 60s 7 MS", "[0 9 2 -1 60000]")]);

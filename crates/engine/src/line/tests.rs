@@ -544,6 +544,16 @@ fn a_head_that_was_tried_when_another_wait_ended_is_not_tried_again() {
 }
 
 #[test]
+fn an_overdue_head_is_tried_even_if_a_command_has_tried_it_since() {
+    let mut lines = Lines::default();
+    join(&mut lines, KEY, Some(50));
+    let line = lines.wake(KEY, 0).unwrap();
+    lines.retry_head_after(line, POLL_US, 55);
+    let step = lines.next_step(line, true, 60);
+    assert!(matches!(step, Some(LineStep::Try { is_overdue: true, .. })));
+}
+
+#[test]
 fn a_deadline_is_the_length_of_block_after_the_start_and_0_is_none() {
     for (block_ms, end_us) in [(0, None), (1, Some(1_007)), (u64::MAX, Some(u64::MAX))] {
         assert_eq!(deadline_us(7, block_ms), end_us);
