@@ -749,6 +749,8 @@ class OutOfReach(unittest.TestCase):
             lambda limiter: limiter.window("k", "@day", 5, force=True),
         ):
             self.assertEqual(self.ask(lost, "deny", call).limited, 0)
+        # This is an error of the server.
+        self.assertEqual(self.ask(lost, "deny", lambda limiter: limiter.reserve("k", "@day", -1)).limited, 1)
         booked = self.ask(lost, "deny", lambda limiter: limiter.throttle("k", "@free", 0, ahead="5ms"))
         self.assertEqual((booked.limited, booked.wait_ms), (0, 0))
 

@@ -84,8 +84,9 @@ export function limitCall(method: LimitMethod, key: Key, limit: Limit, allOption
     words: [command, key, ...limitCallWords(limit, quantity, options), "MS"],
     read: method === "acquireRo" ? readId : atmost ? readGranted : isBooking ? readWait : readReply,
     unreached: (allow) => {
-      // What Redis never denies is always allowed.
-      const isAllowed = allow || options.force === true || quantity <= 0;
+      // What Redis never denies is always allowed. A negative quantity of RL.ACQUIRE is an error there.
+      const isError = command === "RL.ACQUIRE" && quantity < 0;
+      const isAllowed = allow || options.force === true || (quantity <= 0 && !isError);
       return unreached(isAllowed, {
         ...(atmost && { granted: isAllowed ? Number(quantity) : 0 }),
         ...(isBooking && { waitMs: isAllowed ? 0 : null }),

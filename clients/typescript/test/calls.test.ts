@@ -697,6 +697,8 @@ suite("without Redis", () => {
     assert.ok((await limiter().throttle("k", "@free", { quantity: -1 })).allowed);
     assert.ok((await limiter().window("k", "@day", { quantity: 0 })).allowed);
     assert.ok((await limiter().window("k", "@day", { force: true })).allowed);
+    // This is an error of the server.
+    assert.ok(!(await limiter().reserve("k", "@day", { quantity: -1 })).allowed);
     const booked = await limiter().throttle("k", "@free", { ahead: 5, quantity: 0 });
     assert.deepEqual([booked.allowed, booked.waitMs], [true, 0]);
   });

@@ -113,11 +113,13 @@ def _call_of_limit(
     kind = Rate if command.startswith("RL.THROTTLE") else Window
     block, is_ahead = options.get("block"), options.get("ahead") is not None
     force, atmost = options.get("force", False), options.get("atmost", False)
+    # Redis never denies a quantity of 0 or below, but one below 0 of RL.ACQUIRE is an error there.
+    wanted = 1 if command == "RL.ACQUIRE" and quantity < 0 else quantity
     return Call(
         (command, key, *limit_words(limit, kind), whole("quantity", quantity), *option_words(limit, **options), "MS"),
         read,
         key,
-        partial(unreached, quantity=quantity, force=force, atmost=atmost, ahead=is_ahead),
+        partial(unreached, quantity=wanted, force=force, atmost=atmost, ahead=is_ahead),
         None if block is None else milliseconds("block", block),
         method=method,
         args=(key, limit, quantity),
