@@ -7,6 +7,7 @@ import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { after, before, describe as suite, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import { Controller, Get, Module, Param, Res, type INestApplication, type Type } from "@nestjs/common";
 import { APP_GUARD, NestFactory } from "@nestjs/core";
@@ -313,6 +314,33 @@ test("a reservation is held while the body of a response is read, or until it is
     await (end === "read" ? answer.text() : answer.body?.cancel());
     await until(async () => (await limiter.held("stream")).length === 0);
   }
+});
+
+test("a reservation is held while its handler works, even if the client has hung up", async () => {
+  const limiter = new TestLimiter();
+  const app = express();
+  app.use(ofExpress(limiter, () => clause.acquire("work", Window.per("100/min"), { quantity: 10 })));
+  let respond: (() => unknown) | undefined;
+  app.get("/", (_request, response) => {
+    respond = () => {
+      repliesOf(response)[0]?.reservation?.set(30);
+      response.end();
+    };
+  });
+  const server = createServer(app);
+  const { close } = await listening(server);
+  const { port } = server.address() as AddressInfo;
+  const aborted = new AbortController();
+  const answer = fetch(`http://127.0.0.1:${port}/`, { signal: aborted.signal });
+  await until(() => Promise.resolve(respond !== undefined));
+  aborted.abort();
+  await assert.rejects(answer);
+  await sleep(50);
+  assert.equal((await limiter.held("work")).length, 1);
+  respond?.();
+  await until(async () => (await limiter.held("work")).length === 0);
+  assert.equal((await limiter.windowRo("work", Window.per("100/min"))).remaining, 70);
+  close();
 });
 
 test("headers are set on a response that cannot be changed, and a partition key may be that of the request", async () => {

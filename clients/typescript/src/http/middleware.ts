@@ -65,7 +65,7 @@ function entriesOf(target: object): Map<unknown, ReplyWithOptions> {
  * Returns the replies for a request so far: those of its middleware, and those of addReply. `target` is as there. What a
  * middleware reserved is the `reservation` of its reply.
  */
-export const repliesOf = (target: object): (Reply | AllReply)[] =>
+export const repliesOf = (target: object): (Reply & Partial<Pick<AllReply, "reservation">>)[] =>
   [...entriesOf(target).values()].map(({ reply }) => reply);
 
 /** Returns one set of headers for all replies on `target`. */

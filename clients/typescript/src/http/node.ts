@@ -1,5 +1,6 @@
 /** What the middleware for frameworks on Node has in common. */
 
+import type { ServerResponse } from "node:http";
 import { finished } from "node:stream";
 
 import type { Problem } from "./headers.js";
@@ -8,11 +9,24 @@ import { asker, isRefusal, type Denial } from "./middleware.js";
 /** Returns the body of a refusal. */
 export const bodyOf = (refused: Problem): string => JSON.stringify(refused);
 
+/** The longest time for which what a request reserved is held after its client has hung up, in milliseconds. */
+const ABANDONED_MS = 60_000;
+
 /** Waits until a response was sent. Rejects if what was reserved should be taken back. */
-function sent(response: NodeJS.WritableStream & { statusCode: number }): Promise<void> {
+function sent(response: ServerResponse): Promise<void> {
   return new Promise((resolve, reject) => {
-    // A client that hangs up early does not get back what it took.
-    finished(response, () => (isRefusal(response.statusCode) ? reject(new Error("refused")) : resolve()));
+    const settle = () => (isRefusal(response.statusCode) ? reject(new Error("refused")) : resolve());
+    finished(response, () => {
+      if (response.writableEnded) return settle();
+      // The client has hung up. Its handler may go on, and then ends the response although nobody reads it.
+      const timer = setTimeout(settle, ABANDONED_MS).unref();
+      const end = response.end.bind(response) as (...args: unknown[]) => ServerResponse;
+      response.end = (...args: unknown[]) => {
+        clearTimeout(timer);
+        settle();
+        return end(...args);
+      };
+    });
   });
 }
 
