@@ -270,6 +270,10 @@ class WithFastapi(OfAFramework, OnAServer):
         def working(request: Request) -> Response:
             return Response(work(plan_in(request)))
 
+        @app.get("/cost", dependencies=[Depends(search)])
+        def costly(reply: Any = Depends(job)) -> None:
+            reply.reservation.set({"units": 1})
+
         @app.get("/stream", dependencies=[Depends(job)])
         def streaming(request: Request) -> StreamingResponse:
             return StreamingResponse(work(each) for each in [None])
@@ -289,6 +293,10 @@ class WithFastapi(OfAFramework, OnAServer):
 
         app.include_router(api)
         return app
+
+    def test_a_route_sets_the_true_cost_of_what_its_request_reserved(self) -> None:
+        self.assertEqual(self.get("/cost", "a", plan="several")[0], 200)
+        self.assertEqual(limiter_now().window_ro("{job}:units", UNITS).remaining, 3)
 
     def test_without_setup_a_denial_has_its_status_and_headers(self) -> None:
         with TestClient(self.app()) as client:

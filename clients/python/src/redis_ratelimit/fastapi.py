@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI, HTTPException, Request, Response, WebSocket, WebSocketException
 from fastapi.requests import HTTPConnection
 
-from . import asgi
+from . import Reply, asgi
 from .http.exchange import PROBLEM, Exchange
 from .http.rule import Rule
 
@@ -58,9 +58,11 @@ class RateLimit(Rule[[HTTPConnection]]):
 
     _is_asynchronous = True
 
-    async def __call__(self, request: HTTPConnection, response: Response) -> AsyncIterator[None]:
-        """Asks the limits of a request, and holds what they reserve until its end; raises RateLimited if it is denied."""
+    async def __call__(self, request: HTTPConnection, response: Response) -> AsyncIterator[Reply | None]:
+        """Asks the limits of a request, and holds what they reserve until its end; raises RateLimited if it is denied. The
+        value of the dependency is the reply, or None if the request has no limit."""
         exchange = Exchange.of(request)
+        asked = len(exchange.replies)
         async with await self._ask_async(exchange, request):
             if exchange.status != 200:
                 if isinstance(request, WebSocket):
@@ -68,4 +70,4 @@ class RateLimit(Rule[[HTTPConnection]]):
                 raise RateLimited(exchange)
             if not exchange.has_writer:
                 response.headers.update(exchange.headers())
-            yield
+            yield next((each.reply for each in exchange.replies[asked:]), None)
