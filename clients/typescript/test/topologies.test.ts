@@ -1,7 +1,7 @@
 /** Outages behind sentinels and in a cluster. REDIS_SERVER and RATELIMIT_SO are the server and the module. */
 
 import assert from "node:assert/strict";
-import { describe as suite, test } from "node:test";
+import { after, describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Redis } from "ioredis";
@@ -273,4 +273,9 @@ suite("in a cluster", () => {
       });
     });
   }
+});
+
+// A client of node-redis that is destroyed while it connects may go on connecting, and would keep the process running.
+after(() => {
+  setTimeout(() => process.exit(), 3000).unref();
 });
