@@ -34,7 +34,7 @@ check_area() {
     mapfile -t found < <(places "$1" "$2")
     if [ ${#found[@]} = 0 ]; then
         echo "there is no $2 in the tree"
-    elif [ ${#found[@]} -gt 1 ] && ! printf '%s\n' "${found[@]}" | grep -qixE "(crates/)?$2"; then
+    elif [ ${#found[@]} -gt 1 ] && ! printf '%s\n' "${found[@]}" | grep -ixE "(crates/)?$2" >/dev/null; then
         echo "$2 may be any of: ${found[*]}"
     fi
 }
