@@ -72,7 +72,7 @@ lint: ## Check format, lints, types, doc comments, layers, scripts and new commi
 check: ## Run what CI runs on each push: lints, tests, the package, tests on Redis 7.0 and Valkey 9.1 (STRICT=1: skip nothing)
 	@scripts/check.sh
 
-bench: build ## Measure the commands and their peers, and write docs/benchmarks.md and its charts (BENCH="section ... --quick": only a part)
+bench: build ## Measure the commands and their peers, and write docs/benchmarks.md (BENCH="section ... --quick": only a part)
 	$(with_server) cargo bench --bench decisions -- $(BENCH)
 	$(if $(BENCH),,$(with_server) cargo bench --package redis-ratelimit-client)
 

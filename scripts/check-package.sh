@@ -63,7 +63,7 @@ expect "engine.wasm in the archive" "" "$(cmp $engine "$work/$stem/docs/playgrou
 for folder in "$work/$stem" "$doc"; do
     expect "the metrics of ${folder##*/}" "" "$(diff -r examples/metrics "$folder/examples/metrics")"
 done
-expect "the folders in the documents of the .deb" "docs docs/charts docs/pictures examples examples/metrics" \
+expect "the folders in the documents of the .deb" "docs docs/pictures examples examples/metrics" \
     "$(cd "$doc" && find . -mindepth 1 -type d -printf '%P\n' | sort | paste -sd' ')"
 for file in README.md LICENSE redis.conf.example docs/operations.md; do
     [ -e "$doc/$file" ] || fail "the .deb has no $file"

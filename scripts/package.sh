@@ -163,7 +163,7 @@ add_pages() { # folder
     local page link
     mkdir -p "$1/examples"
     cp README.md SECURITY.md redis.conf.example "$1/"
-    cp -R --parents docs/{benchmarks,choosing,commands,install,operations,redis-cell,servers}.md docs/charts docs/pictures \
+    cp -R --parents docs/{benchmarks,choosing,commands,install,operations,redis-cell,servers}.md docs/pictures \
         examples/metrics "$1/"
     while read -r page link; do
         # The text of a link may go on in the next line.

@@ -64,9 +64,4 @@ impl<'s> Pacer<'s> {
     fn reads(&self) -> f64 {
         self.reads.unwrap_or(1.0).max(1.0)
     }
-
-    /// The tick that keeps the pace without `step`, or 0 if there is no pace to keep.
-    pub fn tick_us(&self) -> i64 {
-        (self.pace_us / self.reads()).ceil() as i64
-    }
 }

@@ -1,31 +1,20 @@
-//! Measures the cost of the module's decisions, compared with plain commands and with the scripts that people use today.
+//! Measures the cost of the module's decisions, next to plain commands, to the Lua scripts and transactions that people use,
+//! and to redis-cell.
 //!
 //! `make bench`, or `cargo bench --bench decisions -- [section ...] [--quick]`. Prints tables, and the goals that the project
-//! set itself. A run of all sections writes docs/benchmarks.md and its charts; any other writes its page to
-//! `target/bench/`. tests/support starts the servers: CONTRIBUTING.md lists the environment variables that it reads.
+//! set itself. A run of all sections writes docs/benchmarks.md; any other writes its page to `target/bench/`. tests/support
+//! starts the servers: CONTRIBUTING.md lists the environment variables that it reads.
 
 mod callgrind;
-mod charts;
-mod client;
-mod cold_keys;
 mod cpu_time;
-mod goals;
-mod hand_over;
 mod held_clock;
-mod latency;
-mod leases;
-mod longest_calls;
 mod memory;
-mod page;
 mod peers;
 mod report;
 mod reserve;
-mod rounds;
 mod server;
 mod shaper;
-mod svg_chart;
 mod throttle;
-mod wake_up;
 mod window;
 mod workload;
 
@@ -34,22 +23,18 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use client::Result;
 use report::Table;
+
+/// A failure of a measurement, in words: the error reply of the server, or why there is no figure.
+type Result<T> = std::result::Result<T, String>;
 
 /// The number of measurements.
 struct Effort {
     /// Decisions counted in each row of a table of instructions.
     counted: usize,
-    /// Reservations counted in each row, each taken and ended.
-    reserved: usize,
-    /// Events in the windows, and reservations in addition to the measured ones.
+    /// Events in the windows, and reservations next to the measured ones.
     window_sizes: &'static [u64],
     others: &'static [u64],
-    /// Repetitions of each long call.
-    longest: usize,
-    /// Keys that are used in random order.
-    cold_keys: u64,
     /// Rounds of each measurement of time, and their length.
     rounds: usize,
     round: Duration,
@@ -57,62 +42,43 @@ struct Effort {
 
 const FULL: Effort = Effort {
     counted: 2_500,
-    reserved: 1_500,
-    window_sizes: &window::SIZES,
-    others: &reserve::OTHERS,
-    longest: 3,
-    cold_keys: 1_000_000,
+    window_sizes: &[10, 100, 1_000, 10_000],
+    others: &[0, 10, 100, 10_000],
     rounds: 9,
     round: Duration::from_millis(200),
 };
 
 const QUICK: Effort = Effort {
     counted: 750,
-    reserved: 500,
     window_sizes: &[10, 100],
-    others: &[0, 10, 100],
-    longest: 1,
-    cold_keys: 100_000,
+    others: &[0, 10],
     rounds: 3,
     round: Duration::from_millis(100),
 };
 
 type MeasureSection = fn(&Effort) -> Result<Table>;
 
-const SECTIONS: [(&str, MeasureSection); 14] = [
+const SECTIONS: [(&str, MeasureSection); 7] = [
     ("throttle", |effort| throttle::table(effort.counted)),
     ("several", |effort| throttle::several(effort.counted)),
     ("window", |effort| window::table(effort.counted, effort.window_sizes)),
-    ("reserve", |effort| reserve::table(effort.reserved, effort.others)),
-    ("leases", |effort| leases::table(effort.reserved)),
-    ("longest", |effort| longest_calls::table(effort.longest)),
-    ("block", |effort| hand_over::table(effort.rounds, effort.round)),
+    ("reserve", |effort| reserve::table(effort.counted, effort.others)),
     ("time", |effort| cpu_time::table(effort.rounds, effort.round)),
-    ("connections", |effort| cpu_time::connections(effort.rounds, effort.round)),
-    ("cold", |effort| cold_keys::table(effort.cold_keys, effort.rounds, effort.round)),
-    ("latency", |effort| latency::table(effort.rounds, 4 * effort.round)),
-    ("wake", |effort| wake_up::table(effort.rounds, 2 * effort.round)),
     ("shaper", |effort| shaper::table(effort.rounds, effort.round)),
     ("memory", |_| memory::table()),
 ];
 
 fn main() -> ExitCode {
-    let mut wanted = Vec::new();
-    let mut quick = false;
-    for argument in std::env::args().skip(1) {
-        match argument.as_str() {
-            "--quick" => quick = true,
-            // Cargo's own.
-            "--bench" => {}
-            section if SECTIONS.iter().any(|(name, _)| *name == section) => wanted.push(argument),
-            _ => {
-                let names = SECTIONS.map(|(name, _)| name).join(" | ");
-                eprintln!("unknown argument {argument}; known: {names} | --quick");
-                return ExitCode::FAILURE;
-            }
-        }
+    // Cargo adds `--bench`.
+    let (options, wanted): (Vec<_>, Vec<_>) =
+        std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
+    let is_section = |wanted: &String| SECTIONS.iter().any(|(name, _)| name == wanted);
+    let is_option = |option: &String| ["--bench", "--quick"].contains(&option.as_str());
+    if !wanted.iter().all(is_section) || !options.iter().all(is_option) {
+        eprintln!("known: {} | --quick", SECTIONS.map(|(name, _)| name).join(" | "));
+        return ExitCode::FAILURE;
     }
-    match run(&wanted, quick) {
+    match run(&wanted, options.contains(&"--quick".to_owned())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -123,26 +89,24 @@ fn main() -> ExitCode {
 
 fn run(wanted: &[String], quick: bool) -> Result<()> {
     let effort = if quick { &QUICK } else { &FULL };
-    // 2,000 waiters take as many connections, here and in the server. The usual soft limit is 1024.
-    rlimit::increase_nofile_limit(10_000)?;
-    let environment = server::describe()?;
-    environment.iter().for_each(|(name, value)| println!("{name}: {value}"));
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench");
-    fs::create_dir_all(&directory)?;
+    let environment = server::describe();
     let mut tables = Vec::new();
     for (name, section) in SECTIONS {
         if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
             eprintln!("{name}");
             let table = section(effort)?;
-            table.print();
+            println!("\n{}", table.to_markdown());
             tables.push(table);
         }
     }
-    let goals = goals::goals(&tables)?;
-    println!("\nGoals\n\n{}", goals::to_markdown(&goals));
-    if quick || !wanted.is_empty() {
-        return page::write(&directory, &environment, &tables, &goals);
-    }
+    let page = report::page(&environment, &tables)?;
     let project = Path::new(env!("CARGO_MANIFEST_DIR"));
-    page::write(&project.join("docs"), &environment, &tables, &goals)
+    let folder = if quick || !wanted.is_empty() {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench")
+    } else {
+        project.join("docs")
+    };
+    let write =
+        || fs::create_dir_all(&folder).and_then(|()| fs::write(folder.join("benchmarks.md"), page));
+    write().map_err(|error| error.to_string())
 }

@@ -3,13 +3,13 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::client::{BenchError, Client, Result};
 use crate::peers::Scripts;
 use crate::report::{Column, Table, SET_EX};
 use crate::server::{info, Host, Persistence, Time, Tool};
 use crate::window::PERIOD_US;
 use crate::workload::{allowed, Workload};
-use support::START_US;
+use crate::Result;
+use support::{Conn, START_US};
 
 /// Keys of the rows about keys.
 const KEYS: u64 = 200_000;
@@ -18,7 +18,7 @@ const KEYS: u64 = 200_000;
 const ALL_EVENTS: u64 = 100_000;
 
 /// Events of a key.
-pub const EVENTS: [u64; 5] = [10, 100, 1_000, 10_000, 100_000];
+const EVENTS: [u64; 4] = [10, 100, 1_000, 100_000];
 
 /// The name of a row about events.
 fn row(what: &str, events: u64) -> String {
@@ -70,26 +70,26 @@ fn events(events: u64) -> [Workload; 3] {
 }
 
 /// Measures the bytes that each of these decisions adds to an empty server.
-fn bytes_each(host: &Host, workload: &Workload, decisions: u64) -> Result<f64> {
-    let mut client = host.connect()?;
-    client.call("FLUSHALL")?;
-    let before = settled_memory(&mut client)?;
+fn bytes_each(host: &Host, workload: &Workload, decisions: u64) -> Result<Vec<f64>> {
+    let mut conn = host.server.conn();
+    conn.cmd("FLUSHALL");
+    let before = settled_memory(&mut conn);
     let unexpected =
-        workload.run_paced(&mut client, &mut workload.pacer(host), decisions as usize)?;
+        workload.run_paced(&mut conn, &mut workload.pacer(host), decisions as usize)?;
     if unexpected > 0 {
-        return Err(BenchError::Refused(format!("{unexpected} of {decisions} answered otherwise")));
+        return Err(format!("{unexpected} of {decisions} answered otherwise"));
     }
     host.tick(0);
-    Ok((settled_memory(&mut client)? - before) / decisions as f64)
+    Ok(vec![(settled_memory(&mut conn) - before) / decisions as f64])
 }
 
 /// Returns `used_memory` once the server has finished rehashing.
-fn settled_memory(client: &mut Client) -> Result<f64> {
+fn settled_memory(conn: &mut Conn) -> f64 {
     let mut last = 0.0;
     loop {
-        let now = info(client, "memory", "used_memory")?;
+        let now = info(conn, "memory", "used_memory");
         if now == last {
-            return Ok(now);
+            return now;
         }
         last = now;
         thread::sleep(Duration::from_millis(300));
@@ -103,19 +103,18 @@ pub fn table() -> Result<Table> {
         "Memory per key ({KEYS} keys of 11 bytes) and per event with its share of the key ({ALL_EVENTS} events)"
     );
     let mut table = Table::new("memory", title, &[BYTES]);
-    let host = Host::start(Tool::None, Persistence::Bare, Time::Held)?;
-    let mut measure = |workload: &Workload, peer: Option<String>, decisions| {
-        let bytes = bytes_each(&host, workload, decisions);
-        table.add(&workload.name, peer, bytes.map(|bytes| vec![bytes]))
+    let host = Host::start(Tool::None, Persistence::Bare, Time::Held);
+    let mut measure = |workload: &Workload, peer: Option<&str>, decisions| {
+        table.add(&workload.name, peer, bytes_each(&host, workload, decisions));
     };
     for workload in keys(&host.scripts) {
-        measure(&workload, None, KEYS)?;
+        measure(&workload, None, KEYS);
     }
     for number in EVENTS {
         let [window, lean, usual] = events(number);
-        measure(&window, Some(usual.name.clone()), ALL_EVENTS)?;
-        measure(&lean, None, ALL_EVENTS)?;
-        measure(&usual, None, ALL_EVENTS)?;
+        measure(&window, Some(&usual.name), ALL_EVENTS);
+        measure(&lean, None, ALL_EVENTS);
+        measure(&usual, None, ALL_EVENTS);
     }
     Ok(table)
 }

@@ -1,6 +1,6 @@
 //! The Lua scripts that people use today, written for this comparison.
 
-use crate::client::{Batch, Client, Result};
+use support::Conn;
 
 /// The scripts' SHA-1 sums, for EVALSHA.
 #[derive(Clone)]
@@ -15,18 +15,15 @@ pub struct Scripts {
 }
 
 impl Scripts {
-    pub fn load(client: &mut Client) -> Result<Scripts> {
-        let mut load = |source: &str| -> Result<String> {
-            client.send(&Batch::words(["SCRIPT", "LOAD", source]))?;
-            Ok(client.receive()?.text().to_string())
-        };
-        Ok(Scripts {
-            gcra: load(include_str!("peers/gcra.lua"))?,
-            window: load(include_str!("peers/window.lua"))?,
-            acquire: load(include_str!("peers/acquire.lua"))?,
-            apply: load(include_str!("peers/apply.lua"))?,
-            semaphore: load(include_str!("peers/semaphore.lua"))?,
-            several: load(include_str!("peers/several.lua"))?,
-        })
+    pub fn load(conn: &mut Conn) -> Scripts {
+        let mut load = |source: &str| conn.text(["SCRIPT", "LOAD", source]);
+        Scripts {
+            gcra: load(include_str!("peers/gcra.lua")),
+            window: load(include_str!("peers/window.lua")),
+            acquire: load(include_str!("peers/acquire.lua")),
+            apply: load(include_str!("peers/apply.lua")),
+            semaphore: load(include_str!("peers/semaphore.lua")),
+            several: load(include_str!("peers/several.lua")),
+        }
     }
 }

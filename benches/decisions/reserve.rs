@@ -1,13 +1,13 @@
 //! Reservations compared with the Lua scripts that people use: instructions for taking one and ending it.
 
 use crate::callgrind::Meter;
-use crate::client::{Result, ServerReply};
 use crate::peers::Scripts;
 use crate::report::Table;
 use crate::server::Time;
 use crate::throttle;
 use crate::window::PERIOD_US;
 use crate::workload::{allowed, Workload, PIPELINE};
+use crate::Result;
 use support::START_US;
 
 /// The number of decisions in an exchange, so that a key never has two of them at once.
@@ -27,12 +27,6 @@ const LONG_LEASE_MS: u64 = 31_536_000_000;
 
 /// The lease of the measured ones.
 const LEASE_MS: u64 = 20_000;
-
-/// Other reservations in the key. The last number fills the key up to `ratelimit.max-reservations`.
-pub const OTHERS: [u64; 6] = [0, 10, 100, 1_000, 10_000, 65_536 - ROOM];
-
-/// Other reservations in the rows with RL.APPLY.
-const APPLIED_WITH: [u64; 3] = [0, 10, 100];
 
 /// The name of a row.
 fn row(what: &str, others: u64) -> String {
@@ -57,22 +51,21 @@ fn own_id(number: u64) -> String {
 }
 
 /// A place in a semaphore, taken and released.
-pub fn release(others: u64) -> Workload {
+fn release(others: u64) -> Workload {
     let limit = others + ROOM;
     Workload::new(row("RL.ACQUIRE + RL.RELEASE", others), move |i| {
         format!("RL.ACQUIRE {} {limit} 0", key(i, others))
     })
-    .settled_by(move |i, reply| format!("RL.RELEASE {} {}", key(i, others), reply.at(5).text()))
+    .settled_by(move |i, id| format!("RL.RELEASE {} {}", key(i, others), id))
     .prepared_by(held_for_long(others, limit, "0"))
     .expecting(allowed)
 }
 
 /// A reservation that becomes an event, in a full window that an event leaves at each call. The options begin with a blank.
-pub fn apply(options: &'static str, others: u64) -> Workload {
+fn apply(options: &'static str, others: u64) -> Workload {
     let limit = others + EVENTS + ROOM;
     let acquire = move |i| format!("RL.ACQUIRE {} {limit} 60{options}", key(i, others));
-    let settle =
-        move |i, reply: &ServerReply| format!("RL.APPLY {} {}", key(i, others), reply.at(5).text());
+    let settle = move |i: u64, id: &str| format!("RL.APPLY {} {}", key(i, others), id);
     let pace_us = PERIOD_US as f64 / (EVENTS * KEYS) as f64;
     let filling = Workload::new("filling", acquire).settled_by(settle).paced(pace_us);
     Workload::new(row(&format!("RL.ACQUIRE{options} + RL.APPLY"), others), acquire)
@@ -99,7 +92,7 @@ fn now_ms(i: u64) -> u64 {
 }
 
 /// A place in a semaphore, taken by a script and released by ZREM.
-pub fn lua_release(scripts: &Scripts, others: u64) -> Workload {
+fn lua_release(scripts: &Scripts, others: u64) -> Workload {
     let script = scripts.semaphore.clone();
     let limit = others + ROOM;
     Workload::new(row("semaphore Lua + ZREM", others), move |i| {
@@ -107,13 +100,13 @@ pub fn lua_release(scripts: &Scripts, others: u64) -> Workload {
         let ends = now + LEASE_MS;
         format!("EVALSHA {script} 1 {key} {now} {limit} {ends} {id}")
     })
-    .settled_by(move |i, _: &ServerReply| format!("ZREM {} {}", key(i, others), own_id(i)))
+    .settled_by(move |i, _: &str| format!("ZREM {} {}", key(i, others), own_id(i)))
     .prepared_by(zset_of_others(others, ""))
     .expecting(allowed)
 }
 
 /// A reservation that becomes an event, by two scripts, in a full window that an event leaves at each call.
-pub fn lua_apply(scripts: &Scripts, others: u64) -> Workload {
+fn lua_apply(scripts: &Scripts, others: u64) -> Workload {
     let (acquire, apply) = (scripts.acquire.clone(), scripts.apply.clone());
     let limit = others + EVENTS + ROOM;
     let filling = (0..EVENTS * KEYS)
@@ -127,7 +120,7 @@ pub fn lua_apply(scripts: &Scripts, others: u64) -> Workload {
             "EVALSHA {acquire} 2 {key}:events {key}:reserved {now} {before} {limit} {ends} {id}"
         )
     })
-    .settled_by(move |i, _: &ServerReply| {
+    .settled_by(move |i, _: &str| {
         let i = EVENTS * KEYS + i;
         let (key, now, id) = (key(i, others), now_ms(i), own_id(i));
         format!("EVALSHA {apply} 2 {key}:events {key}:reserved {now} {id} 60")
@@ -148,24 +141,24 @@ fn zset_of_others(others: u64, suffix: &'static str) -> impl Iterator<Item = Str
 
 /// Counts them all.
 pub fn table(decisions: usize, others: &[u64]) -> Result<Table> {
-    let mut meter = Meter::start(Time::Held, decisions)?;
+    let mut meter = Meter::start(Time::Held, decisions);
     let title = format!(
         "Instructions of the whole server per reservation, taken and ended (one key, or {KEYS} in turn with up to \
          {MOST_IN_EACH_KEY} others; windows of {EVENTS} events; pipeline 50)"
     );
     let mut table = Table::new("reserve", title, &Meter::COLUMNS);
     let scripts = meter.scripts();
-    meter.add(&mut table, &throttle::set_ex(), None)?;
+    meter.add(&mut table, &throttle::set_ex(), None);
     for &others in others {
         let lua = lua_release(&scripts, others);
-        meter.add(&mut table, &release(others), Some(lua.name.clone()))?;
-        meter.add(&mut table, &lua, None)?;
-        if APPLIED_WITH.contains(&others) {
+        meter.add(&mut table, &release(others), Some(&lua.name));
+        meter.add(&mut table, &lua, None);
+        if others <= MOST_IN_EACH_KEY {
             let (plain, lua) = (apply("", others), lua_apply(&scripts, others));
-            meter.add(&mut table, &plain, Some(lua.name.clone()))?;
+            meter.add(&mut table, &plain, Some(&lua.name));
             // With the options that a lease uses.
-            meter.add(&mut table, &apply(" ATMOST COUNTLAPSED", others), Some(plain.name))?;
-            meter.add(&mut table, &lua, None)?;
+            meter.add(&mut table, &apply(" ATMOST COUNTLAPSED", others), Some(&plain.name));
+            meter.add(&mut table, &lua, None);
         }
     }
     Ok(table)

@@ -1,11 +1,11 @@
 //! Instructions of RL.THROTTLE compared with plain commands and the GCRA script, and of three limits in one call.
 
 use crate::callgrind::Meter;
-use crate::client::Result;
 use crate::peers::Scripts;
 use crate::report::{Table, SET_EX};
 use crate::server::Time;
 use crate::workload::{allowed, denied, Workload};
+use crate::Result;
 
 /// Every command uses this many keys in turn, which all exist.
 const KEYS: u64 = 1000;
@@ -83,12 +83,12 @@ fn all_keys(command: &str) -> Vec<String> {
 
 /// Counts them all.
 pub fn table(decisions: usize) -> Result<Table> {
-    let mut meter = Meter::start(Time::Real, decisions)?;
+    let mut meter = Meter::start(Time::Real, decisions);
     let title =
         format!("Instructions of the whole server per command ({KEYS} keys in turn, pipeline 50)");
     let mut table = Table::new("throttle", title, &Meter::COLUMNS);
     for (workload, peer) in workloads(&meter.scripts()) {
-        meter.add(&mut table, &workload, peer.map(str::to_string))?;
+        meter.add(&mut table, &workload, peer);
     }
     // While RL.TOP keeps this many keys.
     for top_keys in [0, 128] {
@@ -96,17 +96,17 @@ pub fn table(decisions: usize) -> Result<Table> {
         let name = format!("{DENIED}, top-keys {top_keys}");
         let workload = denied_calls(&name, "RL.THROTTLE")
             .led_in_by(Workload::new("setting", move |_| setting.clone()), 1);
-        meter.add(&mut table, &workload, Some(DENIED.into()))?;
+        meter.add(&mut table, &workload, Some(DENIED));
     }
     Ok(table)
 }
 
 /// Three limits at once: two buckets and a calendar window, which all allow or all deny.
 pub fn several(decisions: usize) -> Result<Table> {
-    let mut meter = Meter::start(Time::Real, decisions)?;
+    let mut meter = Meter::start(Time::Real, decisions);
     let title = "Instructions of the whole server per decision about three limits (three keys, pipeline 50)";
     let mut table = Table::new("several", title, &Meter::COLUMNS);
-    meter.add(&mut table, &set_ex(), None)?;
+    meter.add(&mut table, &set_ex(), None);
     let script = meter.scripts().several;
     // Two rates and a window that never deny in this run, and others that are used up.
     let used_up = "RL.THROTTLE {u}:a 15 1 86400 16\nRL.THROTTLE {u}:b 15 1 86400 16\nRL.WINDOW {u}:c 15 1d 15 FIXED";
@@ -132,7 +132,7 @@ pub fn several(decisions: usize) -> Result<Table> {
             let workload = Workload::new(format!("{name}, {verdict}"), move |_| commands.clone())
                 .prepared_by(prepare.lines().map(str::to_string))
                 .expecting(expected);
-            meter.add(&mut table, &workload, peer)?;
+            meter.add(&mut table, &workload, peer.as_deref());
         }
     }
     Ok(table)

@@ -1,22 +1,19 @@
-//! Instructions of RL.WINDOW compared with the ZSET recipes, from 5 to 10,000 events in the window.
+//! Instructions of RL.WINDOW compared with the ZSET recipes, from 10 to 10,000 events in the window.
 
 use crate::callgrind::Meter;
-use crate::client::Result;
 use crate::peers::Scripts;
 use crate::report::Table;
 use crate::server::Time;
 use crate::throttle;
 use crate::workload::{allowed, denied, Workload};
+use crate::Result;
 use support::START_US;
 
 /// Every window is this long.
 pub const PERIOD_US: u64 = 60_000_000;
 
-/// Events in the windows.
-pub const SIZES: [u64; 6] = [5, 10, 30, 100, 1_000, 10_000];
-
 /// The sizes of windows with buckets, by the calendar, and from the first event on.
-const OTHER_SIZES: [u64; 3] = [10, 100, 10_000];
+const OTHER_SIZES: [u64; 2] = [10, 100];
 
 /// The share of an event by which calls are slower, as the calls of one exchange come a little faster than the exchanges do,
 /// which matters in a small window. It is less than one event, so that the window stays full.
@@ -24,45 +21,37 @@ const JITTER: f64 = 0.5;
 
 /// A kind of window that RL.WINDOW keeps.
 #[derive(Clone, Copy)]
-pub struct WindowVariant {
-    pub name: &'static str,
+struct WindowVariant {
+    name: &'static str,
     options: &'static str,
     /// The factor by which calls must be slower than events leave, because of the jitter of the pace, and because events
     /// may count for a bucket longer.
     slack: f64,
 }
 
-/// Without an option.
-pub const SLIDING: WindowVariant = WindowVariant { name: "RL.WINDOW", options: "", slack: 1.02 };
-
 /// The kinds; the first is the exact one (above 4096 events: exact but for a 4096th of the period).
-pub const KINDS: [WindowVariant; 5] = [
-    SLIDING,
+const KINDS: [WindowVariant; 4] = [
+    WindowVariant { name: "RL.WINDOW", options: "", slack: 1.02 },
     WindowVariant { name: "RL.WINDOW BUCKETS 10", options: "BUCKETS 10", slack: 1.14 },
     WindowVariant { name: "RL.WINDOW FIXED", options: "FIXED", slack: 1.02 },
-    WindowVariant {
-        name: "RL.WINDOW FIXED FROM date",
-        options: "FIXED FROM 2026-11-02@09:00",
-        slack: 1.02,
-    },
     WindowVariant { name: "RL.WINDOW FIXED FROM first", options: "FIXED FROM first", slack: 1.02 },
 ];
 
 /// The name of a row.
-pub fn row(what: &str, events: u64, verdict: &str) -> String {
+fn row(what: &str, events: u64, verdict: &str) -> String {
     format!("{what}, {events} events, {verdict}")
 }
 
 impl WindowVariant {
     /// Steady state: each call comes when one event leaves, so that the window stays full and the call is allowed.
-    pub fn allowed(self, events: u64) -> Workload {
+    fn allowed(self, events: u64) -> Workload {
         self.calls(events, "allowed")
             .led_in_by(self.calls(events, "filling"), filling(events))
             .expecting(allowed)
     }
 
     /// A full window while the clock stands. The first command takes what is left.
-    pub fn denied(self, events: u64) -> Workload {
+    fn denied(self, events: u64) -> Workload {
         let WindowVariant { name, options, .. } = self;
         let command = format!("RL.WINDOW window {events} 60 {options}");
         Workload::new(row(name, events, "denied"), move |_| command.clone())
@@ -90,7 +79,7 @@ fn now_ms(i: u64, events: u64) -> u64 {
 }
 
 /// Fills the ZSETs of the recipes: events `0..events`, evenly over one period.
-pub fn filled_zset(key: &str, events: u64) -> Vec<String> {
+fn filled_zset(key: &str, events: u64) -> Vec<String> {
     let members: Vec<String> =
         (0..events).map(|i| format!("{} {}", now_ms(i, events), member(i, events))).collect();
     members.chunks(500).map(|chunk| format!("ZADD {key} {}", chunk.join(" "))).collect()
@@ -102,7 +91,7 @@ fn member(i: u64, events: u64) -> String {
 }
 
 /// The Lua script, each call when one event leaves.
-pub fn lua_allowed(scripts: &Scripts, events: u64) -> Workload {
+fn lua_allowed(scripts: &Scripts, events: u64) -> Workload {
     let script = scripts.window.clone();
     // Whole milliseconds may keep an event a moment longer.
     let limit = events + 1;
@@ -117,7 +106,7 @@ pub fn lua_allowed(scripts: &Scripts, events: u64) -> Workload {
 }
 
 /// The Lua script at a standing clock.
-pub fn lua_denied(scripts: &Scripts, events: u64) -> Workload {
+fn lua_denied(scripts: &Scripts, events: u64) -> Workload {
     let script = scripts.window.clone();
     let now = now_ms(events - 1, events);
     let before = now - PERIOD_US / 1000;
@@ -129,7 +118,7 @@ pub fn lua_denied(scripts: &Scripts, events: u64) -> Workload {
 }
 
 /// The transaction that people pipeline. It adds the event before it decides.
-pub fn transaction(events: u64) -> Workload {
+fn transaction(events: u64) -> Workload {
     Workload::new(row("ZSET MULTI", events, "allowed"), move |i| {
         let i = events + i;
         let (now, member) = (now_ms(i, events), member(i, events));
@@ -144,32 +133,24 @@ pub fn transaction(events: u64) -> Workload {
 
 /// Counts them all, each with one key.
 pub fn table(decisions: usize, sizes: &[u64]) -> Result<Table> {
-    let mut meter = Meter::start(Time::Held, decisions)?;
-    let mut table = Table::new(
-        "window",
-        "Instructions of the whole server per decision about a full window of 60 s (one key, pipeline 50)",
-        &Meter::COLUMNS,
-    );
+    let mut meter = Meter::start(Time::Held, decisions);
+    let title = "Instructions of the whole server per decision about a full window of 60 s (one key, pipeline 50)";
+    let mut table = Table::new("window", title, &Meter::COLUMNS);
     let scripts = meter.scripts();
-    meter.add(&mut table, &throttle::set_ex(), None)?;
+    meter.add(&mut table, &throttle::set_ex(), None);
     for (index, kind) in KINDS.into_iter().enumerate() {
-        for &events in sizes {
-            if index > 0 && !OTHER_SIZES.contains(&events) {
-                continue;
-            }
-            meter.add(
-                &mut table,
-                &kind.allowed(events),
-                Some(row("ZSET MULTI", events, "allowed")),
-            )?;
-            meter.add(&mut table, &kind.denied(events), Some(row("ZSET Lua", events, "denied")))?;
+        for &events in sizes.iter().filter(|size| index == 0 || OTHER_SIZES.contains(size)) {
+            let [multi, lua] =
+                [row("ZSET MULTI", events, "allowed"), row("ZSET Lua", events, "denied")];
+            meter.add(&mut table, &kind.allowed(events), Some(&multi));
+            meter.add(&mut table, &kind.denied(events), Some(&lua));
         }
     }
     for &events in sizes {
-        let rows =
-            [transaction(events), lua_allowed(&scripts, events), lua_denied(&scripts, events)];
-        for workload in rows {
-            meter.add(&mut table, &workload, None)?;
+        for workload in
+            [transaction(events), lua_allowed(&scripts, events), lua_denied(&scripts, events)]
+        {
+            meter.add(&mut table, &workload, None);
         }
     }
     Ok(table)

@@ -3,17 +3,17 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::client::{Batch, Client, Result, ServerReply};
 use crate::held_clock::Pacer;
 use crate::server::Host;
+use crate::Result;
+use support::{error_line, text, Conn, Value};
 
 /// Decisions in one pipelined exchange.
 pub const PIPELINE: usize = 50;
 
 type MakeCall = Arc<dyn Fn(u64) -> String + Send + Sync>;
-type Settle = Arc<dyn Fn(u64, &ServerReply) -> String + Send + Sync>;
+type Settle = Arc<dyn Fn(u64, &str) -> String + Send + Sync>;
 
 /// A row of a table. Commands are texts, one a line, without quoting.
 #[derive(Clone)]
@@ -23,10 +23,8 @@ pub struct Workload {
     prepare: Vec<String>,
     ask: MakeCall,
     settle: Option<Settle>,
-    expected: fn(&ServerReply) -> bool,
+    expected: fn(&Value) -> bool,
     pace_us: Option<f64>,
-    /// Calls of an application that one decision stands for. Figures are per such call.
-    stands_for: u64,
     next: Counter,
 }
 
@@ -38,12 +36,6 @@ impl Clone for Counter {
     fn clone(&self) -> Counter {
         Counter::default()
     }
-}
-
-/// The time that the server took for one or more exchanges, and the number of replies that were not as expected.
-pub struct Exchange {
-    pub took: Duration,
-    pub unexpected: usize,
 }
 
 impl Workload {
@@ -60,7 +52,6 @@ impl Workload {
             settle: None,
             expected: |_| true,
             pace_us: None,
-            stands_for: 1,
             next: Counter::default(),
         }
     }
@@ -77,17 +68,17 @@ impl Workload {
         self
     }
 
-    /// A second step in an exchange of its own, which may use the reply to the first. Its reply should be 1.
+    /// A second step in an exchange of its own, which may use the id in the reply to the first. Its reply should be 1.
     pub fn settled_by(
         mut self,
-        settle: impl Fn(u64, &ServerReply) -> String + Send + Sync + 'static,
+        settle: impl Fn(u64, &str) -> String + Send + Sync + 'static,
     ) -> Workload {
         self.settle = Some(Arc::new(settle));
         self
     }
 
     /// The replies that the row is about. An exchange counts the others.
-    pub fn expecting(mut self, expected: fn(&ServerReply) -> bool) -> Workload {
+    pub fn expecting(mut self, expected: fn(&Value) -> bool) -> Workload {
         self.expected = expected;
         self
     }
@@ -98,80 +89,61 @@ impl Workload {
         self
     }
 
-    /// Sets how many calls of an application a decision stands for.
-    pub fn standing_for(mut self, calls: u64) -> Workload {
-        self.stands_for = calls;
-        self
-    }
-
-    /// The number of calls of an application that a decision stands for.
-    pub fn calls(&self) -> u64 {
-        self.stands_for
-    }
-
     /// Returns the pacer that advances the clock between decisions.
     pub fn pacer<'s>(&self, host: &'s Host) -> Pacer<'s> {
         Pacer::new(host, self.pace_us)
     }
 
     /// Brings an empty server into the state in which the decisions are to be made, and leaves its clock standing.
-    pub fn prepare(&self, host: &Host, client: &mut Client) -> Result<()> {
+    pub fn prepare(&self, host: &Host, conn: &mut Conn) -> Result<()> {
         if let Some((lead_in, count)) = &self.lead_in {
-            lead_in.prepare(host, client)?;
-            lead_in.run_paced(client, &mut lead_in.pacer(host), *count)?;
+            lead_in.prepare(host, conn)?;
+            lead_in.run_paced(conn, &mut lead_in.pacer(host), *count)?;
         }
         host.tick(0);
-        client.call_all(&self.prepare)
+        self.prepare.chunks(PIPELINE).try_for_each(|commands| exchange(conn, commands).map(drop))
     }
 
-    /// Makes one decision on each connection, all sent before the first reply is read, and returns how many replies were not
-    /// as expected.
-    pub fn run_on_each(&self, clients: &mut [Client]) -> Result<usize> {
-        for (number, client) in self.take(clients.len()).zip(clients.iter_mut()) {
-            client.send(&Batch::of(&(self.ask)(number)))?;
+    /// Makes one decision on each connection, all sent before the first reply is read.
+    pub fn run_on_each(&self, conns: &mut [Conn]) -> Result<()> {
+        for (number, conn) in self.take(conns.len()).zip(conns.iter_mut()) {
+            conn.send((self.ask)(number));
         }
-        let mut unexpected = 0;
-        for client in clients {
-            unexpected += usize::from(!(self.expected)(&client.receive()?));
-        }
-        Ok(unexpected)
+        conns.iter_mut().try_for_each(|conn| refused(&conn.recv()).map_or(Ok(()), Err))
     }
 
     /// Makes `count` decisions at their pace, `PIPELINE` at a time, and returns how many replies were not as expected.
-    pub fn run_paced(
-        &self,
-        client: &mut Client,
-        pacer: &mut Pacer<'_>,
-        count: usize,
-    ) -> Result<usize> {
+    pub fn run_paced(&self, conn: &mut Conn, pacer: &mut Pacer<'_>, count: usize) -> Result<usize> {
         let mut unexpected = 0;
         for _ in 0..count.div_ceil(PIPELINE) {
             pacer.step(PIPELINE);
-            unexpected += self.run(client, PIPELINE)?.unexpected;
+            unexpected += self.run(conn)?;
         }
         Ok(unexpected)
     }
 
-    /// Makes the next `count` decisions in one exchange, or in two if they are settled.
-    pub fn run(&self, client: &mut Client, count: usize) -> Result<Exchange> {
-        let numbers = self.take(count);
-        let mut batch = Batch::default();
-        numbers.clone().for_each(|number| batch.add(&(self.ask)(number)));
-        let (replies, mut took) = client.exchange(&batch)?;
+    /// Makes the next decisions in one exchange, or in two if they are settled. Returns how many replies were not as expected.
+    pub fn run(&self, conn: &mut Conn) -> Result<usize> {
+        let numbers = self.take(PIPELINE);
+        let calls: Vec<_> = numbers.clone().map(|number| (self.ask)(number)).collect();
+        let replies = exchange(conn, &calls)?;
         // The reply to a decision of several commands, such as a transaction, is that to the last.
-        let each = replies.len() / count;
+        let each = replies.len() / PIPELINE;
         let last = replies.iter().skip(each - 1).step_by(each);
         let expected: Vec<_> =
             numbers.zip(last).filter(|(_, reply)| (self.expected)(reply)).collect();
-        let mut unexpected = count - expected.len();
+        let mut unexpected = PIPELINE - expected.len();
         if let Some(settle) = &self.settle {
-            let mut batch = Batch::default();
-            expected.iter().for_each(|(number, reply)| batch.add(&settle(*number, reply)));
-            let (settled, settling) = client.exchange(&batch)?;
-            took += settling;
-            unexpected += settled.iter().filter(|reply| reply.integer() != Some(1)).count();
+            let id = |reply: &Value| match reply {
+                Value::Array(elements) => elements.get(5).map_or(String::new(), text),
+                _ => String::new(),
+            };
+            let calls: Vec<_> =
+                expected.iter().map(|(it, reply)| settle(*it, &id(reply))).collect();
+            let settled = exchange(conn, &calls)?;
+            unexpected += settled.iter().filter(|reply| **reply != Value::Int(1)).count();
         }
-        Ok(Exchange { took, unexpected })
+        Ok(unexpected)
     }
 
     fn take(&self, count: usize) -> Range<u64> {
@@ -180,12 +152,31 @@ impl Workload {
     }
 }
 
+/// Sends the lines of all texts at once, and returns the replies or the first error.
+fn exchange(conn: &mut Conn, texts: &[String]) -> Result<Vec<Value>> {
+    let replies = conn.pipeline(texts.iter().flat_map(|text| text.lines()));
+    replies.iter().find_map(refused).map_or(Ok(()), Err)?;
+    Ok(replies)
+}
+
+/// The text of an error.
+fn refused(reply: &Value) -> Option<String> {
+    matches!(reply, Value::ServerError(_)).then(|| error_line(reply))
+}
+
+fn first(reply: &Value) -> Option<&Value> {
+    match reply {
+        Value::Array(elements) => elements.first(),
+        _ => None,
+    }
+}
+
 /// Returns true if a decision was to allow the call.
-pub fn allowed(reply: &ServerReply) -> bool {
-    reply.at(0).integer() == Some(0)
+pub fn allowed(reply: &Value) -> bool {
+    first(reply) == Some(&Value::Int(0))
 }
 
 /// Returns true if a decision was to deny the call.
-pub fn denied(reply: &ServerReply) -> bool {
-    matches!(reply.at(0).integer(), Some(1 | 2))
+pub fn denied(reply: &Value) -> bool {
+    matches!(first(reply), Some(Value::Int(1 | 2)))
 }
