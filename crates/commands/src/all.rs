@@ -12,6 +12,7 @@ use crate::arguments::{is_else, Arguments, Clause, Family};
 use crate::call::{command_us, ServerCall};
 use crate::error::Error;
 use crate::keyspace::Keyspace;
+use crate::options::{OptionSet, Options};
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, CallResult, ReplySink, TimeUnit};
 use crate::take::is_barred;
@@ -32,11 +33,16 @@ type Clauses = SmallVec<[Clause; FEW_KEYS]>;
 /// `RL.ALL numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
 ///
 /// `RL.ALL_RO numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
-pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error> {
+pub(crate) fn all<'a, C: ServerCall<'a>>(
+    call: &C,
+    accepted: OptionSet,
+    mode: Mode,
+) -> Result<CallResult, Error> {
     let call_keys = read_keys(call)?;
-    // Errors of numkeys and the keys come first, CROSSSLOT and TRYAGAIN last among them; then those of the clauses, and then
-    // those of what the keys hold.
-    let clauses = read_clauses(call, &call_keys)?;
+    // Errors of numkeys and the keys come first, CROSSSLOT and TRYAGAIN last among them; then those of the clauses and
+    // options, and then those of what the keys hold.
+    let mut options = Options::default();
+    let clauses = read_clauses(call, &call_keys, accepted, &mut options)?;
     let looks = mode == Mode::Look;
     if !looks {
         // Calls that wait come first.
@@ -57,9 +63,7 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallRes
     if !looks {
         note(&call_keys, &clauses, &decisions);
     }
-    // MS ends the last clause and is for all.
-    let unit = clauses.last().map(|clause| clause.call.unit).unwrap_or_default();
-    reply_to_all(&call.sink(), unit, &decisions)
+    reply_to_all(&call.sink(), options.unit(), &decisions)
 }
 
 /// The decisions about the clauses.
@@ -139,15 +143,18 @@ fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keyspace>, E
     Ok(CallKeys { keyspace, keys: words.filter_map(|at| call.key(at, now_us)).collect(), end })
 }
 
+/// Reads the clauses, one for each key, and adds the options that follow them, which must be among `accepted`, to `options`.
 fn read_clauses<'a, C: ServerCall<'a>>(
     call: &C,
     call_keys: &CallKeys<C::Keyspace>,
+    accepted: OptionSet,
+    options: &mut Options<'a>,
 ) -> Result<Clauses, Error> {
     let environment = call.environment();
     let mut arguments = Arguments::clauses_from(call, call_keys.end);
     let mut clauses = Clauses::new();
     let mut group: usize = 0;
-    while let Some(mut word) = arguments.next_word() {
+    while let Some(mut word) = arguments.next_word_of_clauses() {
         match (is_else(word), clauses.is_empty()) {
             (true, true) => return Err(Error::MisplacedElse),
             (true, false) => {
@@ -164,8 +171,12 @@ fn read_clauses<'a, C: ServerCall<'a>>(
             return Err(Error::WrongClauseCount);
         }
     }
-    if clauses.len() != call_keys.keys.len() {
-        return Err(Error::WrongClauseCount);
+    if clauses.is_empty() && arguments.remaining() > 0 {
+        return Err(Error::NoClause);
     }
-    Ok(clauses)
+    arguments.options_of_all(&environment, options, accepted)?;
+    match clauses.len() == call_keys.keys.len() {
+        true => Ok(clauses),
+        false => Err(Error::WrongClauseCount),
+    }
 }

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::limits::LimitSpec;
 use crate::options::{spells, OptionSet, Options};
 use crate::policies::Policy;
-use crate::reply::{TakeCall, TimeUnit};
+use crate::reply::TakeCall;
 use engine::decimal::parse_i64;
 use engine::period::{Length, Period, PeriodError};
 use engine::reservation::{is_id, Id};
@@ -36,6 +36,12 @@ impl<'a> Words<'a> for [&'a [u8]] {
 /// Returns whether a word is ELSE, which joins the clauses before and after it to a group.
 pub fn is_else(word: &[u8]) -> bool {
     spells(word, b"ELSE")
+}
+
+/// Returns whether a word of RL.ALL where an option may stand ends a clause: it begins the next one, or it is an option of
+/// the whole call.
+fn ends_clause(word: &[u8]) -> bool {
+    is_else(word) || Family::parse(word).is_some() || OptionSet::ALL.row_named(word).is_some()
 }
 
 /// A command that takes, together with its _RO form. Both have the same kind of limit.
@@ -86,7 +92,7 @@ pub struct Arguments<'c, 'a, W: ?Sized> {
     next: usize,
     /// The next word, which is kept so that each word is looked up once.
     word: Option<&'a [u8]>,
-    /// True for the clauses of RL.ALL, each of which ends where the next one begins.
+    /// True for the clauses of RL.ALL, each of which ends where the next one, or the options of the whole call, begin.
     in_clauses: bool,
 }
 
@@ -111,6 +117,15 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         let word = self.word?;
         self.advance();
         Some(word)
+    }
+
+    /// Returns the next argument, unless it is an option of the whole call, which ends the clauses of RL.ALL.
+    pub fn next_word_of_clauses(&mut self) -> Option<&'a [u8]> {
+        let word = self.word?;
+        match OptionSet::ALL.row_named(word) {
+            None => self.next_word(),
+            Some(_) => None,
+        }
     }
 
     /// Goes on to the next argument.
@@ -200,11 +215,8 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             shadow: policy.as_ref().is_some_and(|policy| policy.shadow),
             check: false,
         };
-        let unit = match options.has(OptionSet::MS) {
-            true => TimeUnit::Milliseconds,
-            false => TimeUnit::Seconds,
-        };
-        Ok(TakeCall { request, unit, policy: policy.as_ref().map(|policy| policy.id) })
+        let policy = policy.as_ref().map(|policy| policy.id);
+        Ok(TakeCall { request, unit: options.unit(), policy })
     }
 
     /// Reads the policy that stands in place of a limit. `None` if the limit is given as numbers, which come next.
@@ -300,8 +312,20 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         is_id(id).then_some(id).ok_or(Error::InvalidId)
     }
 
+    /// Reads the options of the whole call, which follow the last clause of RL.ALL and must be among `accepted`.
+    pub fn options_of_all(
+        &mut self,
+        environment: &impl Environment,
+        options: &mut Options<'a>,
+        accepted: OptionSet,
+    ) -> Result<(), Error> {
+        self.in_clauses = false;
+        self.options(environment, options, accepted)?;
+        options.check(1, None)
+    }
+
     /// Reads the remaining words as options, which must be among `accepted`. They come in any order and case, each at most
-    /// once. In a clause they end where the next clause begins, and MS may only be the very last word.
+    /// once. In a clause they end where the next clause, or the options of the whole call, begin.
     pub fn options(
         &mut self,
         environment: &impl Environment,
@@ -309,14 +333,9 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         accepted: OptionSet,
     ) -> Result<(), Error> {
         while let Some(word) = self.word {
-            if self.in_clauses && (is_else(word) || Family::parse(word).is_some()) {
+            if self.in_clauses && ends_clause(word) {
                 break;
             }
-            // MS is for the whole call of RL.ALL, so it is the last word.
-            let accepted = match self.in_clauses && self.remaining() > 1 {
-                true => accepted.difference(OptionSet::MS),
-                false => accepted,
-            };
             self.advance();
             let added = options.add(environment, accepted, word, || self.next_word());
             added.map_err(|error| match OptionSet::NOT_IN_CLAUSE.row_named(word) {

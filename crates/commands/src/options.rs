@@ -164,12 +164,16 @@ impl OptionSet {
     /// The options of RL.ACQUIRE.
     pub const ACQUIRE: OptionSet = set!(WINDOW_RO | ATMOST | LEASE | COUNTLAPSED | ID | BLOCK);
 
+    /// The options of RL.ALL itself, which follow its clauses.
+    pub const ALL: OptionSet = set!(MS);
+
     /// The options that no clause of RL.ALL takes.
     pub const NOT_IN_CLAUSE: OptionSet = set!(ATMOST | FORCE | BLOCK | AHEAD);
 
     /// Returns the options of clauses of RL.ALL whose command takes these.
     pub const fn in_clause(self) -> OptionSet {
-        self.difference(OptionSet::NOT_IN_CLAUSE).union(set!(CHECK | SHADOW))
+        let not_in_clause = OptionSet::NOT_IN_CLAUSE.union(OptionSet::ALL);
+        self.difference(not_in_clause).union(set!(CHECK | SHADOW))
     }
 
     /// Returns the options that the definition of a policy may have if the command that uses the policy takes these: those

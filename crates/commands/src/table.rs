@@ -210,7 +210,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Checks several limits and takes from all of them, or from none.",
         complexity: FOR_EACH,
         positional: CLAUSES,
-        options: OptionSet::MS,
+        options: OptionSet::ALL,
         ..CommandRow::PLAIN
     },
     CommandRow {
@@ -219,7 +219,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Returns what RL.ALL would reply if nobody waited, without changing the keys.",
         complexity: FOR_EACH,
         positional: CLAUSES,
-        options: OptionSet::MS,
+        options: OptionSet::ALL,
         ..CommandRow::PLAIN
     },
     CommandRow {

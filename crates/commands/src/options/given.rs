@@ -4,6 +4,7 @@ use super::{spells, OptionRow, OptionSet, OptionValue};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::limits::{LimitSpec, WindowKind};
+use crate::reply::TimeUnit;
 use engine::anchor::{AnchorError, Start};
 use engine::calendar::Zone;
 use engine::decimal::parse_i64;
@@ -78,6 +79,14 @@ impl<'a> Options<'a> {
     #[inline]
     pub fn number(&self, option: OptionSet) -> Option<u64> {
         self.numbers.iter().find(|(other, _)| *other == option).map(|(_, number)| *number)
+    }
+
+    /// Returns the unit of the times in the reply.
+    pub fn unit(&self) -> TimeUnit {
+        match self.has(OptionSet::MS) {
+            true => TimeUnit::Milliseconds,
+            false => TimeUnit::Seconds,
+        }
     }
 
     /// Returns the kind of window that these options ask for, once they were checked.
