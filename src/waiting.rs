@@ -43,7 +43,7 @@ use commands::keyspace::Keyspace;
 use commands::reply::{self, TakeCall};
 use commands::waiting::{deny, take_steps, try_heads, Step, TimedReply, WaitingKeyspace};
 use engine::line::{
-    deadline_us, Cause, Joining, LineId, LineTypes, Lines, Ticket, TimerChange, WaiterReply,
+    deadline_us, Cause, Joining, LineId, LineTypes, Lines, Ticket, TimerChange, Turn, WaiterReply,
 };
 use engine::reservation::id_from_random;
 use engine::store::{Access, EmptiedKey as _};
@@ -234,10 +234,12 @@ pub fn join(
     let waiting_call =
         WaitingCall { call: *take_call, command: call.command, client: call.ctx.client() };
     waiting.change(|lines, now_us| {
+        let request = &take_call.request;
+        let (leave, quantity) = (request.leave(), request.ask.quantity.wanted());
         let joining = Joining {
             call: waiting_call,
-            leave: take_call.request.leave(),
-            id: take_call.request.id().map(Box::from),
+            turn: Turn { leave, who: None, weight: 1, quantity },
+            ids: request.id().map(|id| (key, id)).into_iter().collect(),
             handle,
             deadline_us: deadline_us(now_us, block_ms),
             wait_us,
@@ -300,8 +302,10 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
     }
 
     fn deliver(&self, ticket: Ticket, key_ctx: KeyContext<'c>, result: Result<Decision, Error>) {
+        let granted = result.is_ok_and(|decision| decision.allowed());
         let reply = TimedReply { result, at_us: key_ctx.now_us };
-        if let Some(blocked) = self.change(|lines, now_us| lines.end(ticket, reply, now_us)) {
+        let blocked = self.change(|lines, now_us| lines.end(ticket, reply, granted, now_us));
+        if let Some(blocked) = blocked {
             blocked.end();
         }
     }

@@ -1,9 +1,11 @@
 //! The lines of calls that wait, one line for each key of each database.
 //!
 //! ```text
-//! join -> [ leave 0: 7 9 | leave 5: 8 12 15 ]    a line, in the order of LEAVE and then of arrival
+//! join -> [ leave 0: 7 9 | leave 5: 8 12 15 ]    a line, in the order of LEAVE, turns (BY) and arrival
 //!           ^ head: the only one that is tried
 //!
+//!         change_line
+//!           |     |
 //! join -> in line --end-------> has a reply --take_reply--> answered
 //!            |---withdraw-----> no reply -----take_reply------^      the client is gone
 //!            +---take_reply-----------------------------------^      the server ended the wait
@@ -11,13 +13,15 @@
 //! `forget` removes the waiter in each of these four states.
 //! ```
 //!
+//! A call over several keys stands in one line at a time, and the ids of its reservations are claimed on each key.
+//!
 //! Nothing here calls the server. A transition changes the state and returns what the caller has to do: the handle of the
 //! wait to end, the call to try, the write to make, the timer to start.
 //!
 //! All times but `wall_us` are microseconds of a monotonic clock.
 //!
 //! ```
-//! use redis_ratelimit_engine::line::{Joining, LineTypes, Lines, TimerChange};
+//! use redis_ratelimit_engine::line::{Joining, LineTypes, Lines, TimerChange, Turn};
 //! use redis_ratelimit_engine::DbKey;
 //!
 //! struct Example;
@@ -30,7 +34,8 @@
 //! let (mut lines, key) = (Lines::<Example>::default(), DbKey { db: 0, name: b"jobs" });
 //! for (call, leave) in [("batch", 5), ("urgent", 0)] {
 //!     let ticket = lines.admit(10_000).unwrap();
-//!     let joining = Joining { call, leave, id: None, handle: call, deadline_us: None, wait_us: 80_000 };
+//!     let turn = Turn { leave, who: None, weight: 1, quantity: 1 };
+//!     let joining = Joining { call, turn, ids: vec![], handle: call, deadline_us: None, wait_us: 80_000 };
 //!     lines.join(ticket, key, joining, 0);
 //! }
 //! assert_eq!(lines.timer(0), TimerChange::Start { after_us: 80_000 });
@@ -38,20 +43,25 @@
 //! let line = lines.wake(key, 1_000).unwrap();
 //! let (ticket, call) = lines.head(line).unwrap();
 //! assert_eq!(call, "urgent");
-//! assert_eq!(lines.end(ticket, true, 1_000), Some("urgent"));
+//! assert_eq!(lines.end(ticket, true, true, 1_000), Some("urgent"));
 //! // The new head is due at once, and the reply waits for the server.
 //! assert_eq!(lines.next_line(1_000).unwrap().0, line);
 //! let waiter = lines.forget(ticket, 1_000).unwrap();
 //! assert_eq!((waiter.reply, waiter.answered), (Some(true), false));
 //! ```
 
+mod claimed_ids;
+mod turns;
 mod work_budget;
 
+pub use turns::Turn;
 pub use work_budget::{Cause, BUDGET_US};
 
 use crate::db_key::{DbKey, OwnedDbKey};
+use claimed_ids::ClaimedIds;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use turns::{Place, Turns};
 use work_budget::WorkBudget;
 
 /// Identifies a waiter. Tickets increase.
@@ -114,6 +124,8 @@ pub struct Lines<T: LineTypes> {
     last_number: u64,
     /// The number of waiters that are in a line.
     waiting: usize,
+    /// The last maximum that [`Lines::admit`] was given. A line remembers at most as many names (BY).
+    max_names: usize,
     /// The waiters that are in a line, and those whose wait is over but that are not forgotten yet.
     #[expect(clippy::type_complexity, reason = "derives find the bounds that they need in it")]
     waiters: BTreeMap<Ticket, Waiter<T::Call, T::Handle, T::Reply>>,
@@ -121,6 +133,8 @@ pub struct Lines<T: LineTypes> {
     lines: BTreeMap<LineId, Line<T::Write>>,
     /// The line on each key, by database and name.
     ids: BTreeMap<i32, BTreeMap<Box<[u8]>, LineId>>,
+    /// The ids that the waiters in a line will give to their reservations.
+    claimed_ids: ClaimedIds,
     /// The time of the next try of the head of each line.
     tries: BTreeSet<(u64, LineId)>,
     /// The next deadline in each line that has one.
@@ -142,15 +156,17 @@ pub struct Lines<T: LineTypes> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Waiter<C, H, R> {
     pub call: C,
-    /// The key that it waits on.
+    /// The key in whose line it waits, or waited last.
     pub key: Arc<OwnedDbKey>,
     /// The reply that ended its wait. `None` before, and if the server itself ended the wait.
     pub reply: Option<R>,
     /// The server has taken the reply.
     pub answered: bool,
     line: LineId,
-    leave: u64,
-    id: Option<Box<[u8]>>,
+    place: Place,
+    /// Whose turn it takes (BY). Empty without BY.
+    who: Box<[u8]>,
+    claimed_ids: Vec<(Arc<OwnedDbKey>, Box<[u8]>)>,
     deadline_us: Option<u64>,
     since_us: u64,
     /// The handle that ends the wait. `None` once the waiter has left its line.
@@ -160,12 +176,9 @@ pub struct Waiter<C, H, R> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Line<W> {
     key: Arc<OwnedDbKey>,
-    /// LEAVE and ticket of each waiter. The first one is the head.
-    order: BTreeSet<(u64, Ticket)>,
+    turns: Turns,
     /// Deadline and ticket of each waiter that has a deadline.
     deadlines: BTreeSet<(u64, Ticket)>,
-    /// The ids that the waiters will give to their reservations.
-    ids: BTreeSet<Box<[u8]>>,
     /// The writes still to be made, the oldest first.
     writes: VecDeque<W>,
     /// The time of the next try of the head.
@@ -180,7 +193,44 @@ struct Line<W> {
 
 impl<W> Line<W> {
     fn head(&self) -> Option<Ticket> {
-        self.order.first().map(|(_, ticket)| *ticket)
+        self.turns.first().map(|place| place.ticket)
+    }
+
+    /// Gives a waiter its place. If it becomes the head, it is tried after `wait_us`.
+    fn enter(
+        &mut self,
+        ticket: Ticket,
+        turn: &Turn,
+        deadline_us: Option<u64>,
+        max_names: usize,
+        wait_us: u64,
+        now_us: u64,
+    ) -> Place {
+        let place = self.turns.enter(turn, ticket, max_names);
+        self.deadlines.extend(deadline_us.map(|deadline_us| (deadline_us, ticket)));
+        if self.head() == Some(ticket) {
+            self.retry_head_after(wait_us, now_us);
+        }
+        place
+    }
+
+    /// Removes a waiter. If it was the head, the new head becomes due.
+    fn remove(
+        &mut self,
+        place: Place,
+        who: &[u8],
+        deadline_us: Option<u64>,
+        granted: bool,
+        now_us: u64,
+    ) {
+        if self.head() == Some(place.ticket) {
+            self.make_due(now_us);
+            self.denied_us = None;
+        }
+        self.turns.remove(place, who, granted);
+        if let Some(deadline_us) = deadline_us {
+            self.deadlines.remove(&(deadline_us, place.ticket));
+        }
     }
 
     fn make_due(&mut self, now_us: u64) {
@@ -196,13 +246,13 @@ impl<W> Line<W> {
 }
 
 /// A call that begins to wait.
-pub struct Joining<T: LineTypes> {
+pub struct Joining<'j, T: LineTypes> {
     /// The call, which is decided again when it is tried.
     pub call: T::Call,
-    /// The call's LEAVE. Calls with a smaller one come first.
-    pub leave: u64,
-    /// The id that the call will give to its reservation.
-    pub id: Option<Box<[u8]>>,
+    /// What decides its place in the line.
+    pub turn: Turn<'j>,
+    /// The ids that the call will give to its reservations, each with its key. They are claimed wherever the call stands.
+    pub ids: Vec<(DbKey<'j>, &'j [u8])>,
     /// The handle that ends its wait.
     pub handle: T::Handle,
     /// The time at which it stops waiting. `None` if it waits forever.
@@ -269,9 +319,11 @@ impl<T: LineTypes> Default for Lines<T> {
         Lines {
             last_number: 0,
             waiting: 0,
+            max_names: 0,
             waiters: BTreeMap::new(),
             lines: BTreeMap::new(),
             ids: BTreeMap::new(),
+            claimed_ids: ClaimedIds::default(),
             tries: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             paused_until_us: None,
@@ -300,15 +352,36 @@ impl<T: LineTypes> Lines<T> {
         in_line.next().map(|waiter| waiter.since_us)
     }
 
-    /// Returns whether a new call on the key with this LEAVE is barred: a waiter comes first.
+    /// Returns whether a new call that does not wait is barred by a waiter on the key, whose LEAVE is the same or smaller.
     pub fn is_barred(&self, key: DbKey, leave: u64) -> bool {
-        let head = self.line(key).and_then(|line| line.order.first());
-        head.is_some_and(|(leave_of_head, _)| *leave_of_head <= leave)
+        let head = self.line(key).and_then(|line| line.turns.first());
+        head.is_some_and(|head| head.leave <= leave)
     }
 
-    /// Returns whether the reservation of a call that waits on the key will get this id.
+    /// Returns whether somebody who waits on the key would stand before a call with this turn. `came` is the ticket of a call
+    /// that waits already, in whichever line. `None` for one that comes now.
+    pub fn is_preceded(&self, key: DbKey, turn: &Turn, came: Option<Ticket>) -> bool {
+        let Some(line_id) = self.line_id(key) else { return false };
+        let Some(line) = self.lines.get(&line_id) else { return false };
+        match came {
+            Some(ticket) if self.stands_in(ticket, line_id) => line.head() != Some(ticket),
+            _ => line.turns.is_preceded(turn, came),
+        }
+    }
+
+    /// Counts a call as granted in the line on this key, in which it does not stand, past those who wait there: as if it
+    /// had joined. `came` is as in [`Lines::is_preceded`]. Does nothing if nobody waits on the key.
+    pub fn pass(&mut self, key: DbKey, turn: &Turn, came: Option<Ticket>) {
+        let Some(line_id) = self.line_id(key) else { return };
+        let stands_there = came.is_some_and(|ticket| self.stands_in(ticket, line_id));
+        if let Some(line) = self.lines.get_mut(&line_id).filter(|_| !stands_there) {
+            line.turns.pass(turn, came, self.max_names);
+        }
+    }
+
+    /// Returns whether the reservation of a waiting call will get this id on this key.
     pub fn is_id_claimed(&self, key: DbKey, id: &[u8]) -> bool {
-        self.line(key).is_some_and(|line| line.ids.contains(id))
+        self.claimed_ids.contains(key, id)
     }
 
     /// Returns the call of a waiter that is not forgotten.
@@ -318,34 +391,39 @@ impl<T: LineTypes> Lines<T> {
 
     /// Returns the number of calls that wait on the key.
     pub fn waiting_on(&self, key: DbKey) -> usize {
-        self.line(key).map_or(0, |line| line.order.len())
+        self.line(key).map_or(0, |line| line.turns.len())
     }
 
     /// Returns the ticket of a call that is going to wait. `None` if `max_waiters` calls wait already.
     pub fn admit(&mut self, max_waiters: u64) -> Option<Ticket> {
+        self.max_names = usize::try_from(max_waiters).unwrap_or(usize::MAX);
         let waiting = u64::try_from(self.waiting).unwrap_or(u64::MAX);
         (waiting < max_waiters).then(|| Ticket(self.new_number()))
     }
 
-    /// Puts a call into the line on its key, in the order of LEAVE and then of tickets.
+    /// Puts a call into the line on its key.
     pub fn join(&mut self, ticket: Ticket, key: DbKey, joining: Joining<T>, now_us: u64) {
-        let Joining { call, leave, id, handle, deadline_us, wait_us } = joining;
+        let Joining { call, turn, ids, handle, deadline_us, wait_us } = joining;
         let line_id = self.open(key, now_us);
         let Some(line) = self.lines.get_mut(&line_id) else { return };
-        line.order.insert((leave, ticket));
-        line.deadlines.extend(deadline_us.map(|deadline_us| (deadline_us, ticket)));
-        line.ids.extend(id.clone());
-        if line.head() == Some(ticket) {
-            line.retry_head_after(wait_us, now_us);
+        let line_key = Arc::clone(&line.key);
+        let place = line.enter(ticket, &turn, deadline_us, self.max_names, wait_us, now_us);
+        let mut claimed_ids = Vec::with_capacity(ids.len());
+        for (id_key, id) in ids {
+            self.claimed_ids.insert(id_key, id);
+            let is_same = id_key == line_key.borrowed();
+            let id_key = if is_same { Arc::clone(&line_key) } else { Arc::new(id_key.into()) };
+            claimed_ids.push((id_key, id.into()));
         }
         let waiter = Waiter {
             call,
-            key: Arc::clone(&line.key),
+            key: line_key,
             reply: None,
             answered: false,
             line: line_id,
-            leave,
-            id,
+            place,
+            who: turn.who.unwrap_or_default().into(),
+            claimed_ids,
             deadline_us,
             since_us: now_us,
             handle: Some(handle),
@@ -355,16 +433,54 @@ impl<T: LineTypes> Lines<T> {
         self.schedule(line_id);
     }
 
-    /// Ends a wait with this reply. Returns its handle, or `None` if the wait is over already.
-    pub fn end(&mut self, ticket: Ticket, reply: T::Reply, now_us: u64) -> Option<T::Handle> {
-        let handle = self.remove_from_line(ticket, now_us)?;
+    /// Moves a waiter to the line on another key. There it stands before the first call of the same who and LEAVE that came
+    /// later, with the tag of that call. If there is none, it joins as a new call does. If it becomes the head, it is tried
+    /// again after `wait_us`.
+    pub fn change_line(
+        &mut self,
+        ticket: Ticket,
+        key: DbKey,
+        turn: &Turn,
+        wait_us: u64,
+        now_us: u64,
+    ) {
+        let new_id = self.open(key, now_us);
+        let waiter = self.waiters.get_mut(&ticket).filter(|waiter| waiter.handle.is_some());
+        if let Some(waiter) = waiter.filter(|waiter| waiter.line != new_id) {
+            let old_id = waiter.line;
+            if let Some(line) = self.lines.get_mut(&old_id) {
+                line.remove(waiter.place, &waiter.who, waiter.deadline_us, false, now_us);
+            }
+            if let Some(line) = self.lines.get_mut(&new_id) {
+                let deadline_us = waiter.deadline_us;
+                waiter.place =
+                    line.enter(ticket, turn, deadline_us, self.max_names, wait_us, now_us);
+                waiter.key = Arc::clone(&line.key);
+            }
+            waiter.line = new_id;
+            waiter.who = turn.who.unwrap_or_default().into();
+            self.schedule(old_id);
+        }
+        self.schedule(new_id);
+    }
+
+    /// Ends a wait with this reply. Returns its handle, or `None` if the wait is over already. Only a call that was `granted`
+    /// something counts among the turns of its line.
+    pub fn end(
+        &mut self,
+        ticket: Ticket,
+        reply: T::Reply,
+        granted: bool,
+        now_us: u64,
+    ) -> Option<T::Handle> {
+        let handle = self.remove_from_line(ticket, granted, now_us)?;
         self.waiters.get_mut(&ticket)?.reply = Some(reply);
         Some(handle)
     }
 
     /// Takes a waiter out of its line, because its client is gone or has got another reply from the server.
     pub fn withdraw(&mut self, ticket: Ticket, now_us: u64) {
-        self.remove_from_line(ticket, now_us);
+        self.remove_from_line(ticket, false, now_us);
     }
 
     /// Takes the reply to a waiter, and ends its wait if it is still in line. `None` if the reply was taken before.
@@ -379,7 +495,7 @@ impl<T: LineTypes> Lines<T> {
         }
         let (key, line) = (Arc::clone(&waiter.key), waiter.line);
         let was_head = self.lines.get(&line).and_then(Line::head) == Some(ticket);
-        self.remove_from_line(ticket, now_us);
+        self.remove_from_line(ticket, false, now_us);
         Some(WaiterReply::Unblocked { call, key, was_head })
     }
 
@@ -389,7 +505,7 @@ impl<T: LineTypes> Lines<T> {
         ticket: Ticket,
         now_us: u64,
     ) -> Option<Waiter<T::Call, T::Handle, T::Reply>> {
-        self.remove_from_line(ticket, now_us);
+        self.remove_from_line(ticket, false, now_us);
         self.waiters.remove(&ticket)
     }
 
@@ -430,7 +546,7 @@ impl<T: LineTypes> Lines<T> {
     /// Makes the head on a key due, because a command may have changed the key. Returns the line if it has a waiter.
     pub fn wake(&mut self, key: DbKey, now_us: u64) -> Option<LineId> {
         let id = self.line_id(key)?;
-        self.lines.get(&id).filter(|line| !line.order.is_empty())?;
+        self.lines.get(&id).filter(|line| !line.turns.is_empty())?;
         self.change(id, |line| line.make_due(now_us));
         Some(id)
     }
@@ -580,9 +696,8 @@ impl<T: LineTypes> Lines<T> {
         let id = LineId(self.new_number());
         let line = Line {
             key: Arc::new(key.into()),
-            order: BTreeSet::new(),
+            turns: Turns::default(),
             deadlines: BTreeSet::new(),
-            ids: BTreeSet::new(),
             writes: VecDeque::new(),
             try_us: now_us,
             denied_us: None,
@@ -594,24 +709,27 @@ impl<T: LineTypes> Lines<T> {
         id
     }
 
+    fn stands_in(&self, ticket: Ticket, line: LineId) -> bool {
+        let waiter = self.waiters.get(&ticket);
+        waiter.is_some_and(|waiter| waiter.handle.is_some() && waiter.line == line)
+    }
+
     /// Takes a waiter out of its line if it is still there. If it was the head, the new head becomes due.
-    fn remove_from_line(&mut self, ticket: Ticket, now_us: u64) -> Option<T::Handle> {
+    fn remove_from_line(
+        &mut self,
+        ticket: Ticket,
+        granted: bool,
+        now_us: u64,
+    ) -> Option<T::Handle> {
         let waiter = self.waiters.get_mut(&ticket)?;
         let handle = waiter.handle.take()?;
         self.waiting = self.waiting.saturating_sub(1);
+        for (key, id) in waiter.claimed_ids.drain(..) {
+            self.claimed_ids.remove(&key, &id);
+        }
         let line_id = waiter.line;
         if let Some(line) = self.lines.get_mut(&line_id) {
-            if line.head() == Some(ticket) {
-                line.make_due(now_us);
-                line.denied_us = None;
-            }
-            line.order.remove(&(waiter.leave, ticket));
-            if let Some(deadline_us) = waiter.deadline_us {
-                line.deadlines.remove(&(deadline_us, ticket));
-            }
-            if let Some(id) = &waiter.id {
-                line.ids.remove(id);
-            }
+            line.remove(waiter.place, &waiter.who, waiter.deadline_us, granted, now_us);
         }
         self.schedule(line_id);
         Some(handle)
@@ -620,7 +738,7 @@ impl<T: LineTypes> Lines<T> {
     /// Updates the schedules for a line, and removes the line if it has no waiter and no write.
     fn schedule(&mut self, id: LineId) {
         let Some(line) = self.lines.get_mut(&id) else { return };
-        let is_empty = line.order.is_empty() && line.writes.is_empty();
+        let is_empty = line.turns.is_empty() && line.writes.is_empty();
         let deadline_us =
             line.deadlines.first().map(|(at_us, _)| (*at_us).max(line.dismiss_from_us));
         let new = ((!is_empty).then_some(line.try_us), deadline_us);

@@ -14,7 +14,7 @@ use commands::reply::{TakeCall, TimeUnit};
 use commands::take::{decide_in_turn, Attempt};
 use commands::waiting::{take_steps, try_heads, Step, WaitingKeyspace};
 use engine::line::{
-    deadline_us, Cause, Joining, LineId, LineTypes, Lines, Ticket, TimerChange, POLL_US,
+    deadline_us, Cause, Joining, LineId, LineTypes, Lines, Ticket, TimerChange, Turn, POLL_US,
 };
 use engine::memory::{Memory, MemoryKey, MemoryWindow, Saved};
 use engine::model;
@@ -284,7 +284,7 @@ impl WaitingKeyspace for WorldKeyspace<'_> {
             state.outcome.event = Some(Event::Dismissed);
         }
         // Otherwise the call has failed: its id is held again, by a lease that had ended before the clock stepped back.
-        state.lines.end(ticket, granted, state.mono_us);
+        state.lines.end(ticket, granted, granted, state.mono_us);
         state.lines.take_reply(ticket, state.mono_us);
         state.lines.forget(ticket, state.mono_us);
         state.waiting.retain(|one| one.ticket != ticket);
@@ -366,7 +366,7 @@ impl WaitingWorld {
         if state.waiting.iter().any(|one| one.client == client) {
             return None;
         }
-        let (_, leave, block_ms) = self.clients[client][which];
+        let (quantity, leave, block_ms) = self.clients[client][which];
         let request = self.request(client, which);
         let last_us = block_ms.map(|ms| deadline_us(state.wall_us, ms).unwrap_or(u64::MAX));
         let Attempt { decision, wait_us } = self.run(state, |keyspace| match self.mistake {
@@ -390,8 +390,10 @@ impl WaitingWorld {
         let until_us = deadline_us(state.mono_us, block_ms);
         let call = TakeCall { request, unit: TimeUnit::Seconds, policy: None };
         let call = BlockedCall { client, which, call };
-        let id = Some(Box::from(id_of(client)));
-        let joins = Joining { call, leave, id, handle: client, deadline_us: until_us, wait_us };
+        let turn = Turn { leave, who: None, weight: 1, quantity };
+        let id = id_of(client);
+        let ids = vec![(DB_KEY, &id[..])];
+        let joins = Joining { call, turn, ids, handle: client, deadline_us: until_us, wait_us };
         state.lines.join(ticket, DB_KEY, joins, state.mono_us);
         state.waiting.push(BookedWaiter { leave, ticket, client, until_us });
         state.outcome.event = Some(Event::Waits);

@@ -13,7 +13,7 @@ use crate::report::MAX_TOP_KEY;
 use crate::settings::Numbers;
 use crate::waiting::WaitingKeyspace;
 use engine::calendar::Zone;
-use engine::line::{deadline_us, Joining};
+use engine::line::{deadline_us, Joining, Turn};
 use engine::memory::{MemoryKey, MemoryWindow};
 use engine::reservation::{id_from_random, Id};
 use engine::store::{Access, BucketKey, Store, WindowKey};
@@ -189,8 +189,10 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         let admitted = self.server.change(|lines, now_us| {
             let ticket = lines.admit(max_waiters)?;
             let deadline_us = deadline_us(now_us, block_ms);
-            let (leave, id) = (call.request.leave(), call.request.id().map(Box::from));
-            let joining = Joining { call: *call, leave, id, handle: (), deadline_us, wait_us };
+            let (leave, quantity) = (call.request.leave(), call.request.ask.quantity.wanted());
+            let turn = Turn { leave, who: None, weight: 1, quantity };
+            let ids = call.request.id().map(|id| (key, id)).into_iter().collect();
+            let joining = Joining { call: *call, turn, ids, handle: (), deadline_us, wait_us };
             lines.join(ticket, key, joining, now_us);
             Some(ticket)
         });

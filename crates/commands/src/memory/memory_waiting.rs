@@ -154,8 +154,9 @@ impl<'a> WaitingKeyspace for &'a MemoryServer {
     fn note_wait(&self, _key: DbKey<'a>, _granted: bool) {}
 
     fn deliver(&self, ticket: Ticket, _key: DbKey<'a>, result: Result<Decision, Error>) {
+        let granted = result.is_ok_and(|decision| decision.allowed());
         let reply = TimedReply { result, at_us: self.clock.wall_us };
-        if self.change(|lines, passed_us| lines.end(ticket, reply, passed_us)).is_some() {
+        if self.change(|lines, passed_us| lines.end(ticket, reply, granted, passed_us)).is_some() {
             self.ended.borrow_mut().push(ticket);
         }
     }

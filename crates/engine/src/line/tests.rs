@@ -192,7 +192,9 @@ impl LineWorld {
         assert_eq!(Ticket::from_number(ticket.number()), ticket);
         assert!(ticket.number() > 0 && self.waiting.iter().all(|one| one.ticket < ticket));
         let deadline_us = block_us.map(|us| self.now_us + us);
-        self.lines.join(ticket, key, joining(wants.clone(), ticket, deadline_us), self.now_us);
+        let ids = wants.id.iter().map(|id| (key, &id[..])).collect();
+        let joins = Joining { ids, ..joining(wants.clone(), ticket, deadline_us) };
+        self.lines.join(ticket, key, joins, self.now_us);
         self.waiting.push(Waiting { ticket, at, wants, deadline_us });
     }
 
@@ -313,9 +315,10 @@ impl LineWorld {
     }
 
     fn end(&mut self, ticket: Ticket, at: At, reply: LineReply) {
-        let handle = self.lines.end(ticket, reply, self.now_us);
+        let granted = reply != LineReply::Denied;
+        let handle = self.lines.end(ticket, reply, granted, self.now_us);
         assert_eq!(handle, Some(Handle(ticket)));
-        assert_eq!(self.lines.end(ticket, reply, self.now_us), None, "ended once");
+        assert_eq!(self.lines.end(ticket, reply, granted, self.now_us), None, "ended once");
         self.waiting.retain(|one| one.ticket != ticket);
         self.ended.push((ticket, at, reply));
     }
@@ -374,9 +377,10 @@ proptest! {
     }
 }
 
-fn joining(wants: Wants, ticket: Ticket, deadline_us: Option<u64>) -> Joining<Test> {
-    let (leave, id) = (wants.leave, wants.id.map(Box::from));
-    Joining { call: wants, leave, id, handle: Handle(ticket), deadline_us, wait_us: POLL_US }
+fn joining(wants: Wants, ticket: Ticket, deadline_us: Option<u64>) -> Joining<'static, Test> {
+    let turn = Turn { leave: wants.leave, who: None, weight: 1, quantity: wants.quantity };
+    let handle = Handle(ticket);
+    Joining { call: wants, turn, ids: Vec::new(), handle, deadline_us, wait_us: POLL_US }
 }
 
 /// Lets a call wait for 1 on a key that has nothing.
@@ -439,7 +443,7 @@ fn lines_take_turns() {
             panic!("the head is tried first");
         };
         assert!(is_overdue);
-        lines.end(ticket, LineReply::Denied, now_us);
+        lines.end(ticket, LineReply::Denied, false, now_us);
         lines.move_to_back(line, now_us);
     }
     assert_eq!(visited, *b"abab");
