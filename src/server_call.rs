@@ -12,8 +12,9 @@ use commands::call::ServerCall;
 use commands::environment::Environment;
 use commands::error::Error;
 use commands::policies::{Policies, Policy};
-use commands::reply::{ReplySink, TakeCall};
+use commands::reply::ReplySink;
 use commands::settings::Numbers;
+use commands::waiting::{Place, WaitingCall};
 use engine::calendar::Zone;
 use std::ops::Range;
 use std::sync::Arc;
@@ -70,11 +71,11 @@ impl<'a> ServerCall<'a> for Call<'a> {
     fn join(
         &self,
         key: KeyContext<'a>,
-        take_call: &TakeCall,
+        waiting_call: WaitingCall,
         block_ms: u64,
-        wait_us: u64,
+        place: Place,
     ) -> Result<(), Error> {
-        waiting::join(State::get(), self, key, take_call, block_ms, wait_us)
+        waiting::join(State::get(), self, key, waiting_call, block_ms, place)
     }
 }
 

@@ -40,17 +40,19 @@ use crate::state::State;
 use commands::decide::{decide, give_back};
 use commands::error::Error;
 use commands::keyspace::Keyspace;
-use commands::reply::{self, TakeCall};
-use commands::waiting::{deny, take_steps, try_heads, Step, TimedReply, WaitingKeyspace};
+use commands::waiting::{
+    decide_waiting, deny, is_granted, take_steps, try_heads, Decisions, Next, Place, Step,
+    TimedReply, Trial, WaitingCall, WaitingKeyspace,
+};
 use engine::line::{
-    deadline_us, Cause, Joining, LineId, LineTypes, Lines, Ticket, TimerChange, Turn, WaiterReply,
+    deadline_us, Cause, Joining, LineId, LineTypes, Lines, Ticket, TimerChange, WaiterReply,
 };
 use engine::reservation::id_from_random;
 use engine::store::{Access, EmptiedKey as _};
 use engine::text::Text;
-use engine::{DbKey, Decision, Mode, Request};
+use engine::{DbKey, Decision, Mode, OwnedDbKey, Request};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// The calls that wait on this server.
 #[derive(Default)]
@@ -79,15 +81,16 @@ type ServerLines = Lines<ServerLineTypes>;
 pub struct ServerLineTypes;
 
 impl LineTypes for ServerLineTypes {
-    type Call = WaitingCall;
+    type Call = ServerWaiter;
     type Handle = Blocked;
     type Reply = TimedReply;
     type Write = PendingWrite;
 }
 
-#[derive(Clone, Copy)]
-pub struct WaitingCall {
-    call: TakeCall,
+/// A call that waits, and the client that made it.
+#[derive(Clone)]
+pub struct ServerWaiter {
+    call: Arc<WaitingCall>,
     command: CommandNumber,
     client: ClientId,
 }
@@ -208,8 +211,8 @@ impl Drop for Work<'_> {
 
 // ---- A call begins to wait ----
 
-/// Adds a call that was denied for `wait_us` to the line of its key. It waits for at most `block_ms` milliseconds, or
-/// forever if that is 0.
+/// Adds a call that was denied to the line of the key at its place. It waits for at most `block_ms` milliseconds, or forever
+/// if that is 0.
 // Out of line, because most calls do not wait.
 #[cold]
 #[inline(never)]
@@ -217,12 +220,13 @@ pub fn join(
     state: &'static State,
     call: &Call,
     key_ctx: KeyContext,
-    take_call: &TakeCall,
+    waiting_call: WaitingCall,
     block_ms: u64,
-    wait_us: u64,
+    Place { at, wait_us }: Place,
 ) -> Result<(), Error> {
     let waiting = &state.waiting;
-    let key = key_ctx.db_key();
+    let (key, waiting_call) = (key_ctx.db_key(), Arc::new(waiting_call));
+    let turn = waiting_call.turn(at).ok_or(Error::internal())?;
     let admitted = waiting.change(|lines, _| lines.admit(state.numbers.max_waiters.get()));
     let ticket = admitted.ok_or(Error::TooManyWaiters)?;
     let blocking_key = waiting.blocking_key(key.name, &state.random);
@@ -231,19 +235,11 @@ pub fn join(
     if !waiting.counts_turns.swap(true, Ordering::Relaxed) {
         subscribe::<WaitEvents>(call.ctx);
     }
-    let waiting_call =
-        WaitingCall { call: *take_call, command: call.command, client: call.ctx.client() };
+    let (command, client) = (call.command, call.ctx.client());
+    let waiter = ServerWaiter { call: waiting_call.clone(), command, client };
     waiting.change(|lines, now_us| {
-        let request = &take_call.request;
-        let (leave, quantity) = (request.leave(), request.ask.quantity.wanted());
-        let joining = Joining {
-            call: waiting_call,
-            turn: Turn { leave, who: None, weight: 1, quantity },
-            ids: request.id().map(|id| (key, id)).into_iter().collect(),
-            handle,
-            deadline_us: deadline_us(now_us, block_ms),
-            wait_us,
-        };
+        let (ids, deadline_us) = (waiting_call.ids(), deadline_us(now_us, block_ms));
+        let joining = Joining { call: waiter, turn, ids, handle, deadline_us, wait_us };
         lines.join(ticket, key, joining, now_us);
     });
     Ok(())
@@ -253,6 +249,10 @@ pub fn join(
 
 impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
     type Types = ServerLineTypes;
+
+    fn name(&self, key_ctx: KeyContext<'c>) -> OwnedDbKey {
+        key_ctx.db_key().into()
+    }
 
     fn change<T>(&self, transition: impl FnOnce(&mut ServerLines, u64) -> T) -> T {
         self.state.waiting.change(transition)
@@ -279,8 +279,34 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
         }
     }
 
-    fn take_call(call: &WaitingCall) -> &TakeCall {
-        &call.call
+    fn waiting_call(waiter: &ServerWaiter) -> &WaitingCall {
+        &waiter.call
+    }
+
+    fn decide_on_its_keys(
+        &self,
+        key_ctx: KeyContext<'c>,
+        emptied: Option<&EmptiedKey<'c>>,
+        trial: Trial,
+    ) -> Result<(Decisions, Next), Error> {
+        let access = trial.mode.access();
+        if trial.call.keys().len() == 1 {
+            let own = self.store(key_ctx, access).with_emptied(emptied);
+            return decide_waiting(self, &[key_ctx], own, trial);
+        }
+        // Its other keys are not those of the running command. None may be open twice, so the emptied one is closed.
+        if let Some(emptied) = emptied {
+            emptied.delete_now();
+        }
+        let names: Vec<_> = trial.call.keys().map(|key| OwnedString::new(key.name)).collect();
+        let named = names.iter().map(|name| KeyContext { name: KeyName::polled(name), ..key_ctx });
+        let mut keys: Vec<KeyContext> = named.collect();
+        let own = keys.get_mut(trial.at).ok_or(Error::internal())?;
+        *own = key_ctx;
+        let keyspace = ServerKeyspace::new(self.state).for_waiters(self.acceptance());
+        let keyspace = keyspace.for_keys(names.len());
+        let decided = decide_waiting(&keyspace, &keys, keyspace.store(key_ctx, access), trial);
+        decided
     }
 
     // A few microseconds, which add up in a line that thousands of calls pass in a second.
@@ -288,24 +314,27 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
         wall_time_us().saturating_sub(key_ctx.now_us)
     }
 
-    fn accepts_write(&self, key_ctx: KeyContext<'c>) -> bool {
-        self.ask_for_acceptance(key_ctx) == Acceptance::Accepted
+    fn accepts_write(&self, keys: &[KeyContext<'c>]) -> bool {
+        let Some((first, others)) = keys.split_first() else { return true };
+        // The server's other reasons to refuse are the same for all keys, but some may have migrated.
+        self.ask_for_acceptance(*first) == Acceptance::Accepted
+            && others.iter().all(|key_ctx| key_ctx.ctx.serves(key_ctx.name))
     }
 
-    fn note_wait(&self, key_ctx: KeyContext<'c>, granted: bool) {
+    fn note_wait(&self, keys: &[KeyContext<'c>], granted: bool) {
         if granted {
             self.state.stats.waited_granted.add(1);
-            touch(key_ctx.ctx, key_ctx.name);
+            keys.iter().for_each(|key_ctx| touch(key_ctx.ctx, key_ctx.name));
         } else {
             self.state.stats.waited_timed_out.add(1);
         }
     }
 
-    fn deliver(&self, ticket: Ticket, key_ctx: KeyContext<'c>, result: Result<Decision, Error>) {
-        let granted = result.is_ok_and(|decision| decision.allowed());
+    fn deliver(&self, ticket: Ticket, key_ctx: KeyContext<'c>, result: Result<Decisions, Error>) {
+        let granted = is_granted(&result);
         let reply = TimedReply { result, at_us: key_ctx.now_us };
-        let blocked = self.change(|lines, now_us| lines.end(ticket, reply, granted, now_us));
-        if let Some(blocked) = blocked {
+        let end = |lines: &mut ServerLines, now_us| lines.end(ticket, reply, granted, now_us);
+        if let Some(blocked) = self.change(end) {
             blocked.end();
         }
     }
@@ -313,7 +342,7 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
     // A write is dropped if the key has changed so that it is impossible.
     fn write(&self, line: LineId, key_ctx: KeyContext<'c>, write: PendingWrite) -> Step {
         let written = match write {
-            _ if !self.accepts_write(key_ctx) => Err(Error::InUse),
+            _ if !self.accepts_write(&[key_ctx]) => Err(Error::InUse),
             PendingWrite::GiveBack { request, granted, granted_us } => {
                 give_back(self, key_ctx, &request, &granted, granted_us)
             }
@@ -349,8 +378,7 @@ fn wake_line<'c>(state: &'static State, key_ctx: KeyContext<'c>, emptied: Option
     let Some(line) = wake() else { return };
     if work.has_time() && accepts_write_in_call(key_ctx.ctx, key_ctx.name) {
         let keyspace = ServerKeyspace::new(state).for_waiters(Some(Acceptance::Accepted));
-        let open = || keyspace.store(key_ctx, Access::Write).with_emptied(emptied);
-        try_heads(&keyspace, line, key_ctx, open, || work.has_time());
+        try_heads(&keyspace, line, key_ctx, emptied, || work.has_time());
     }
 }
 
@@ -439,7 +467,7 @@ impl BlockedEvents for WaitEvents {
         let state = State::get();
         let Some((call, result)) = take_reply(state, ctx, wait) else { return };
         let Some(command) = ServerCommand::find(state, call.command) else { return };
-        let result = result.map(|decision| reply::write_call(&ctx, &call.call, &decision));
+        let result = result.and_then(|decisions| call.call.write_reply(&ctx, &decisions));
         end_call(ctx, command, result);
     }
 
@@ -461,10 +489,11 @@ impl BlockedEvents for WaitEvents {
         let Some(TimedReply { result: Ok(granted), at_us }) = forgotten.reply else { return };
         // CLIENT UNBLOCK right after the grant sets `cut_off`, but the client got its reply.
         let notified = !cut_off || (forgotten.answered && forgotten.call.client.is_connected());
-        if !notified && granted.allowed() {
-            let request = forgotten.call.call.request;
-            let write = PendingWrite::GiveBack { request, granted, granted_us: at_us };
-            let key = forgotten.key.borrowed();
+        if notified {
+            return;
+        }
+        for (key, request, granted) in forgotten.call.call.grants(&granted) {
+            let write = PendingWrite::GiveBack { request: *request, granted, granted_us: at_us };
             waiting.change(|lines, now_us| lines.add_write(key, write, now_us));
         }
     }
@@ -476,7 +505,7 @@ fn take_reply(
     state: &'static State,
     ctx: Context,
     wait: WaitNumber,
-) -> Option<(WaitingCall, Result<Decision, Error>)> {
+) -> Option<(ServerWaiter, Result<Decisions, Error>)> {
     let (waiting, ticket) = (&state.waiting, Ticket::from_number(wait));
     let reply = waiting.change(|lines, now_us| lines.take_reply(ticket, now_us))?;
     let (call, line_key, was_head) = match reply {
@@ -486,10 +515,21 @@ fn take_reply(
     // The reply is a denial. This callback must not write.
     let key = OwnedString::new(&line_key.name);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: command_time_us() };
-    let denied = deny(&ServerKeyspace::new(state), key_ctx, &call.call, Mode::Look);
-    if denied.is_ok() && was_head && call.call.request.count_denied {
-        let write = PendingWrite::CountDenial(call.call.request);
-        waiting.change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
+    let denied = deny(&ServerKeyspace::new(state), key_ctx, ticket, &call.call, Mode::Look);
+    if denied.is_ok() {
+        let own = line_key.borrowed();
+        for (index, key, request) in call.call.counting_denials() {
+            let counts = match key == own {
+                true => was_head,
+                false => call.call.turn(index).is_some_and(|turn| {
+                    !waiting.read(|lines| lines.is_preceded(key, &turn, Some(ticket)))
+                }),
+            };
+            if counts {
+                let write = PendingWrite::CountDenial(*request);
+                waiting.change(|lines, now_us| lines.add_write(key, write, now_us));
+            }
+        }
     }
     Some((call, denied))
 }

@@ -158,10 +158,9 @@ impl<'k, 'c> Store for ServerKey<'k, 'c> {
 
     fn bucket(self) -> ServerBucket<'c> {
         let ServerKey { keyspace, key_ctx, access, emptied } = self;
-        if let Some(mut key) = emptied.and_then(EmptiedKey::reuse) {
+        if let Some(emptied) = emptied {
             // Only a key that does not exist can become a bucket.
-            key.delete();
-            key.close();
+            emptied.delete_now();
         }
         ServerBucket { state: keyspace.state, key_ctx, access, key: KeyHandle::closed(key_ctx) }
     }

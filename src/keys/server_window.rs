@@ -369,13 +369,18 @@ impl<'c> EmptiedKey<'c> {
     pub(super) fn reuse(&self) -> Option<WriteKey<'c>> {
         self.key.take()
     }
-}
 
-impl store::EmptiedKey for EmptiedKey<'_> {
-    fn delete(self) {
+    /// Deletes the key, unless a call went on with it, so that no call does.
+    pub fn delete_now(&self) {
         if let Some(mut key) = self.reuse() {
             key.delete();
             key.close();
         }
+    }
+}
+
+impl store::EmptiedKey for EmptiedKey<'_> {
+    fn delete(self) {
+        self.delete_now();
     }
 }

@@ -59,7 +59,7 @@ fn options(accepted: OptionSet) -> Vec<Argument> {
 /// Returns an option with those of `accepted` that need it.
 fn group(row: &OptionRow, accepted: OptionSet) -> Argument {
     let needing = accepted.rows().filter(|other| other.needs == row.option);
-    let needing: Vec<_> = needing.map(|other| option(other).optional()).collect();
+    let needing: Vec<_> = needing.map(|other| group(other, accepted).optional()).collect();
     match row.group.filter(|_| !needing.is_empty()) {
         Some(name) => Argument::group(name, [vec![option(row)], needing].concat()),
         None => option(row),

@@ -30,7 +30,10 @@ impl ServerTraits {
             Command::Look(_) => (First(KeyAccess::Read), "readonly fast", "read fast"),
             // Slow, because their cost grows with what the key holds.
             Command::Held | Command::Info => (First(KeyAccess::Read), "readonly", "read slow"),
-            Command::All => (Counted(KeyAccess::Update), "write deny-oom", "write slow"),
+            Command::All => {
+                let flags = "write deny-oom blocking";
+                (Counted(KeyAccess::Update), flags, "write slow blocking")
+            }
             Command::AllRo => (Counted(KeyAccess::Read), "readonly", "read slow"),
             // For operators only, because they show names of keys and limits.
             Command::Policies | Command::Top => {

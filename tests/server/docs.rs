@@ -329,7 +329,7 @@ fn syntax(argument: &Value) -> String {
     };
     let (name, token) = (field("name"), field("token"));
     let value = match name.as_str() {
-        "leave" | "buckets" => "n".into(),
+        "leave" | "buckets" | "weight" => "n".into(),
         "count" if !token.is_empty() => "n".into(),
         "policy" => "@policy".into(),
         name if name.ends_with("-ms") => "ms".into(),
@@ -452,7 +452,10 @@ const REFUSED: &[&str] = &[
     "RL.ALL 65 k WINDOW 5 60",
     "RL.ALL 2 k k WINDOW 5 60 WINDOW 5 60",
     "RL.ALL 1 k HELD",
-    "RL.ALL 1 k WINDOW 5 60 BLOCK 1s",
+    "RL.ALL 1 k WINDOW 5 60 AHEAD 1s",
+    "RL.WINDOW k 5 60 BY x",
+    "RL.WINDOW k 5 60 BLOCK 1s BY \"\"",
+    "RL.WINDOW k 5 60 BLOCK 1s BY x WEIGHT 0",
     "RL.ALL 2 k l WINDOW 5 60",
     "RL.WINDOW k @none",
     "RL.WINDOW k @free",

@@ -159,7 +159,7 @@ const COMMANDS: [(&str, i64, &str); 16] = [
     ("rl.renew", -3, "write fast"),
     ("rl.held", 2, "readonly"),
     ("rl.info", 2, "readonly"),
-    ("rl.all", -3, "write denyoom movablekeys"),
+    ("rl.all", -3, "write denyoom blocking movablekeys"),
     ("rl.all_ro", -3, "readonly movablekeys"),
     ("rl.top", -1, "readonly admin"),
     ("rl.policies", 1, "readonly admin"),

@@ -9,6 +9,7 @@ mod all;
 mod anchors_zoneinfo;
 mod arguments;
 mod bans;
+mod blocking_all;
 mod blocking_exits;
 mod blocking_faults;
 mod blocking_order;

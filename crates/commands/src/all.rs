@@ -13,11 +13,9 @@ use crate::call::{command_us, ServerCall};
 use crate::error::Error;
 use crate::keyspace::Keyspace;
 use crate::options::{OptionSet, Options};
-use crate::policies::PolicyVerdict;
-use crate::reply::{self, CallResult, ReplySink, TimeUnit};
-use crate::take::is_barred;
-use crate::waiting::WaitingKeyspace;
-use engine::{combine, denials, read, Mode, Part, PartDecision, Standing};
+use crate::reply::{self, CallResult};
+use crate::waiting::{is_barred, note_all, pass, place_in_line, WaitingCall, WaitingKeyspace};
+use engine::{read, Mode, Part, PartDecision};
 use smallvec::SmallVec;
 
 /// The maximum number of keys in a call.
@@ -43,71 +41,44 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(
     // options, and then those of what the keys hold.
     let mut options = Options::default();
     let clauses = read_clauses(call, &call_keys, accepted, &mut options)?;
+    let CallKeys { keyspace, keys, now_us, .. } = &call_keys;
+    let block = options.block().filter(|_| call.may_block());
     let looks = mode == Mode::Look;
     if !looks {
         // Calls that wait come first.
-        call_keys.keys.iter().for_each(|key| call_keys.keyspace.wake(*key, None));
+        keys.iter().for_each(|key| keyspace.wake(*key, None));
     }
     let mut parts = SmallVec::<[Part<_>; FEW_KEYS]>::new();
-    for (&key, Clause { call, group }) in call_keys.keys.iter().zip(&clauses) {
-        let barred = is_barred(&call_keys.keyspace, key, &call.request, mode)?;
-        let store = call_keys.keyspace.store(key, mode.access());
+    for (&key, Clause { call, group, .. }) in keys.iter().zip(&clauses) {
+        let barred = is_barred(keyspace, key, &call.request, mode, block.as_ref())?;
+        let store = keyspace.store(key, mode.access());
         parts.push(Part::new(store, &call.request, *group, barred));
     }
-    let judged = read(&mut parts).map_err(Into::into)?.judge().map_err(Into::into)?;
-    let plan = judged.plan(mode, || call_keys.keyspace.new_id()).map_err(Into::into)?;
-    let decisions: Decisions = plan.decisions().collect();
+    let mut judged = read(&mut parts).map_err(Into::into)?.judge().map_err(Into::into)?;
+    let last_us = block.map(|block| block.last_us(*now_us));
+    let place = place_in_line(&mut judged, last_us).map_err(Into::into)?;
+    // A call that waits is tried again, so its denial does not count yet.
+    let denial = if place.is_some() { Mode::Try } else { mode };
+    let plan = judged.plan(denial, || keyspace.new_id()).map_err(Into::into)?;
+    let decisions: SmallVec<[PartDecision; FEW_KEYS]> = plan.decisions().collect();
     plan.write();
     // Closes the keys before others are notified of a denial.
     parts.clear();
+    if let (Some(place), Some(block)) = (place, &block) {
+        let limits = keys.iter().zip(&clauses);
+        let limits = limits.map(|(key, clause)| (keyspace.name(*key), clause.call));
+        let waiting = WaitingCall::new(limits, Some(options.unit()), block);
+        let key = *keys.get(place.at).ok_or(Error::internal())?;
+        return call.join(key, waiting, block.ms, place).map(|()| CallResult::Later);
+    }
     if !looks {
-        note(&call_keys, &clauses, &decisions);
+        note_all(keyspace, keys, clauses.iter().map(|clause| clause.call.policy), &decisions);
     }
-    reply_to_all(&call.sink(), options.unit(), &decisions)
-}
-
-/// The decisions about the clauses.
-type Decisions<'r> = SmallVec<[PartDecision<'r>; FEW_KEYS]>;
-
-/// Writes the reply: the integers of the clause that decides, its number, and a reply for each clause.
-fn reply_to_all(
-    sink: &impl ReplySink,
-    unit: TimeUnit,
-    decisions: &Decisions,
-) -> Result<CallResult, Error> {
-    let (verdict, deciding) = combine(decisions).ok_or(Error::internal())?;
-    sink.array(7);
-    reply::integers(sink, verdict, &deciding.decision, unit);
-    sink.unsigned(u64::try_from(deciding.index).unwrap_or(u64::MAX).saturating_add(1));
-    sink.array(decisions.len());
-    for part in decisions {
-        reply::write_part(sink, part.request, unit, part.decision.verdict, &part.decision);
+    if let Some(block) = block.filter(|_| decisions.iter().all(PartDecision::allows)) {
+        let taken = keys.iter().zip(&decisions).filter(|(_, part)| part.takes());
+        taken.for_each(|(key, part)| pass(keyspace, *key, part.request, &block));
     }
-    Ok(CallResult::from_allowed(verdict.allowed()))
-}
-
-/// Counts the call for the policies of its clauses: of an allowed call the choice of each group, a shadow that would have
-/// denied, and all clauses of a group that denies. Notes one denial for each such group, on the key of the clause that
-/// speaks for it in the reply.
-fn note<K: Keyspace>(call_keys: &CallKeys<K>, clauses: &Clauses, decisions: &Decisions) {
-    let allowed = decisions.iter().all(|part| part.standing != Standing::Denied);
-    for (part, clause) in decisions.iter().zip(clauses).filter(|(part, _)| part.request.takes()) {
-        let verdict = match part.standing {
-            Standing::Choice if allowed => PolicyVerdict::Allowed,
-            Standing::Shadow => PolicyVerdict::ShadowDenied,
-            Standing::Denied => PolicyVerdict::Denied,
-            Standing::Choice | Standing::Spare => continue,
-        };
-        if let Some(id) = clause.call.policy {
-            call_keys.keyspace.count_policy(id, verdict);
-        }
-    }
-    // A group that denies only because this denial was counted is not noted.
-    let noted = denials(decisions)
-        .filter(|(part, _)| part.standing == Standing::Denied && part.request.takes());
-    for key in noted.filter_map(|(part, _)| call_keys.keys.get(part.index)) {
-        call_keys.keyspace.note_denial(*key);
-    }
+    reply::write_all(&call.sink(), options.unit(), &decisions)
 }
 
 /// The keys of a call, which are all different.
@@ -116,6 +87,8 @@ struct CallKeys<K: Keyspace> {
     keys: SmallVec<[K::Key; FEW_KEYS]>,
     /// The position of the first word after the keys.
     end: usize,
+    /// The time of the call, in Unix microseconds.
+    now_us: u64,
 }
 
 /// Reads the names of the keys.
@@ -140,7 +113,8 @@ fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keyspace>, E
     }
     let keyspace = call.keyspace_for_all(words.clone())?;
     let end = words.end;
-    Ok(CallKeys { keyspace, keys: words.filter_map(|at| call.key(at, now_us)).collect(), end })
+    let keys = words.filter_map(|at| call.key(at, now_us)).collect();
+    Ok(CallKeys { keyspace, keys, end, now_us })
 }
 
 /// Reads the clauses, one for each key, and adds the options that follow them, which must be among `accepted`, to `options`.
@@ -175,8 +149,25 @@ fn read_clauses<'a, C: ServerCall<'a>>(
         return Err(Error::NoClause);
     }
     arguments.options_of_all(&environment, options, accepted)?;
+    if options.has(OptionSet::BLOCK) {
+        do_not_ban(&mut clauses)?;
+    }
     match clauses.len() == call_keys.keys.len() {
         true => Ok(clauses),
         false => Err(Error::WrongClauseCount),
     }
+}
+
+/// Refuses what a call that waits must not have, BAN and ELSE, and drops the bans of policies.
+fn do_not_ban(clauses: &mut Clauses) -> Result<(), Error> {
+    for (index, clause) in clauses.iter_mut().enumerate() {
+        if clause.group != index {
+            return Err(Error::NotTogether("ELSE", "BLOCK"));
+        }
+        if clause.has_ban {
+            return Err(Error::NotTogether("BAN", "BLOCK"));
+        }
+        clause.call.request.ban_ms = None;
+    }
+    Ok(())
 }

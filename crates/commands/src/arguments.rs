@@ -62,6 +62,8 @@ pub struct Clause {
     pub call: TakeCall,
     /// The number of its group: clauses that ELSE joins have the same.
     pub group: usize,
+    /// The clause itself says BAN, not only its policy.
+    pub has_ban: bool,
 }
 
 impl Family {
@@ -157,7 +159,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             reserve.max_reservations = u64::MAX;
         }
         request.shadow |= options.has(OptionSet::SHADOW);
-        Ok(Clause { call, group })
+        Ok(Clause { call, group, has_ban: options.has(OptionSet::BAN) })
     }
 
     /// Reads a limit of this family, the quantity, and options, which must be among `accepted` and are added to `options`.

@@ -3,8 +3,8 @@
 use crate::arguments::Words;
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::reply::{ReplySink, TakeCall};
-use crate::waiting::WaitingKeyspace;
+use crate::reply::ReplySink;
+use crate::waiting::{Place, WaitingCall, WaitingKeyspace};
 use engine::entry::check_clock;
 use std::ops::Range;
 
@@ -42,14 +42,14 @@ pub trait ServerCall<'a>: Words<'a> {
     /// Returns whether the server lets the call wait. It does not in MULTI and scripts.
     fn may_block(&self) -> bool;
 
-    /// Adds the call, which was denied for `wait_us`, to the line of its key. It waits for at most `block_ms` milliseconds,
-    /// or forever if that is 0.
+    /// Adds the call, which was denied, to the line of the key of the limit at its place. It waits for at most `block_ms`
+    /// milliseconds, or forever if that is 0.
     fn join(
         &self,
         key: Self::Key,
-        call: &TakeCall,
+        call: WaitingCall,
         block_ms: u64,
-        wait_us: u64,
+        place: Place,
     ) -> Result<(), Error>;
 }
 

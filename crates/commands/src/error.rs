@@ -55,7 +55,7 @@ pub enum Error {
     #[error("ERR {0} has the ambiguous unit m: use min")]
     AmbiguousDuration(&'static str),
     /// An option of a command that clauses of RL.ALL do not take.
-    #[error("ERR {0} must not be used in RL.ALL, which takes all or nothing and does not wait")]
+    #[error("ERR {0} must not be used in RL.ALL, which takes all or nothing, at once")]
     NotInAll(&'static str),
     /// An option that is given twice.
     #[error("ERR syntax error: {0} is given more than once")]
@@ -123,6 +123,9 @@ pub enum Error {
     /// An id is empty or too long.
     #[error("ERR an id must have 1 to 64 bytes")]
     InvalidId,
+    /// The value of BY is empty or too long.
+    #[error("ERR BY must have 1 to 64 bytes")]
+    InvalidWho,
     /// Not a time zone.
     #[error("ERR TZ {ZONES}")]
     InvalidZone,

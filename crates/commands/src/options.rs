@@ -110,7 +110,21 @@ options! {
     /// `BLOCK ms`: wait at most this long, or forever for 0.
     BLOCK = OptionRow {
         choice: Some(c"wait"),
+        group: Some(c"line"),
         ..OptionRow::with_value(c"block-ms", OptionValue::Duration { min_ms: 0 })
+    };
+
+    /// `BY who`: take turns with others who wait.
+    BY = OptionRow {
+        needs: OptionSet::BLOCK,
+        group: Some(c"turn"),
+        ..OptionRow::with_value(c"who", OptionValue::Who)
+    };
+
+    /// `WEIGHT n`: a part of the turns that is this large.
+    WEIGHT = OptionRow {
+        needs: OptionSet::BY,
+        ..OptionRow::with_value(c"weight", OptionValue::Integer { min: 1, max: 1_000 })
     };
 
     /// `AHEAD ms`: book what becomes available within that time.
@@ -150,25 +164,31 @@ options! {
 /// The options of each command.
 impl OptionSet {
     /// The options of RL.THROTTLE.
-    pub const THROTTLE: OptionSet = set!(THROTTLE_RO | ATMOST | FORCE | BLOCK | AHEAD | BAN);
+    pub const THROTTLE: OptionSet = set!(THROTTLE_RO | ATMOST | FORCE | LINE | AHEAD | BAN);
 
     /// The options of RL.THROTTLE_RO.
     pub const THROTTLE_RO: OptionSet = set!(LEAVE | MS);
 
     /// The options of RL.WINDOW.
-    pub const WINDOW: OptionSet = set!(WINDOW_RO | ATMOST | FORCE | COUNTDENIED | BLOCK | BAN);
+    pub const WINDOW: OptionSet = set!(WINDOW_RO | ATMOST | FORCE | COUNTDENIED | LINE | BAN);
 
     /// The options of RL.WINDOW_RO and RL.ACQUIRE_RO.
     pub const WINDOW_RO: OptionSet = set!(BUCKETS | FIXED | FROM | TZ | LEAVE | MS);
 
     /// The options of RL.ACQUIRE.
-    pub const ACQUIRE: OptionSet = set!(WINDOW_RO | ATMOST | LEASE | COUNTLAPSED | ID | BLOCK);
+    pub const ACQUIRE: OptionSet = set!(WINDOW_RO | ATMOST | LEASE | COUNTLAPSED | ID | LINE);
+
+    /// The options of calls that wait in line.
+    const LINE: OptionSet = set!(BLOCK | BY | WEIGHT);
 
     /// The options of RL.ALL itself, which follow its clauses.
-    pub const ALL: OptionSet = set!(MS);
+    pub const ALL: OptionSet = set!(ALL_RO | LINE);
+
+    /// The options of RL.ALL_RO itself.
+    pub const ALL_RO: OptionSet = set!(MS);
 
     /// The options that no clause of RL.ALL takes.
-    pub const NOT_IN_CLAUSE: OptionSet = set!(ATMOST | FORCE | BLOCK | AHEAD);
+    pub const NOT_IN_CLAUSE: OptionSet = set!(ATMOST | FORCE | AHEAD);
 
     /// Returns the options of clauses of RL.ALL whose command takes these.
     pub const fn in_clause(self) -> OptionSet {
@@ -255,6 +275,8 @@ pub enum OptionValue {
     Zone,
     /// The id of a reservation.
     Id,
+    /// The name of those who wait.
+    Who,
 }
 
 impl OptionRow {
@@ -328,6 +350,7 @@ const fn named_row(
         Some(OptionValue::Start) => Error::InvalidFrom,
         Some(OptionValue::Zone) => Error::InvalidZone,
         Some(OptionValue::Id) => Error::InvalidId,
+        Some(OptionValue::Who) => Error::InvalidWho,
         None => Error::internal(),
     };
     let token = match CStr::from_bytes_with_nul(token.as_bytes()) {

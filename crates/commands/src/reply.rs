@@ -1,6 +1,7 @@
 //! Writes replies, element by element.
 
-use engine::{Decision, Limit, Manner, Request, Verdict};
+use crate::error::Error;
+use engine::{combine, Decision, Limit, Manner, PartDecision, Request, Verdict};
 
 /// Receives a reply, element by element.
 pub trait ReplySink {
@@ -91,8 +92,26 @@ pub fn write_call(sink: &impl ReplySink, call: &TakeCall, decision: &Decision) -
     CallResult::from_allowed(verdict.allowed())
 }
 
+/// Writes the reply to a call over several limits, and returns how the call ended: the integers of the limit that decides,
+/// its number, and a reply for each limit.
+pub(crate) fn write_all(
+    sink: &impl ReplySink,
+    unit: TimeUnit,
+    decisions: &[PartDecision],
+) -> Result<CallResult, Error> {
+    let (verdict, deciding) = combine(decisions).ok_or(Error::internal())?;
+    sink.array(7);
+    integers(sink, verdict, &deciding.decision, unit);
+    sink.unsigned(u64::try_from(deciding.index).unwrap_or(u64::MAX).saturating_add(1));
+    sink.array(decisions.len());
+    for part in decisions {
+        write_part(sink, part.request, unit, part.decision.verdict, &part.decision);
+    }
+    Ok(CallResult::from_allowed(verdict.allowed()))
+}
+
 /// Writes the reply about one limit with this verdict: five integers, and for some options more elements.
-pub(crate) fn write_part(
+fn write_part(
     sink: &impl ReplySink,
     request: &Request,
     unit: TimeUnit,
@@ -127,12 +146,7 @@ pub(crate) fn write_part(
 }
 
 /// Writes the five integers of a verdict and the decision that it belongs to.
-pub(crate) fn integers(
-    sink: &impl ReplySink,
-    verdict: Verdict,
-    decision: &Decision,
-    unit: TimeUnit,
-) {
+fn integers(sink: &impl ReplySink, verdict: Verdict, decision: &Decision, unit: TimeUnit) {
     sink.unsigned(verdict.limited());
     sink.unsigned(decision.limit);
     sink.unsigned(decision.remaining);

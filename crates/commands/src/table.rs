@@ -219,7 +219,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Returns what RL.ALL would reply if nobody waited, without changing the keys.",
         complexity: FOR_EACH,
         positional: CLAUSES,
-        options: OptionSet::ALL,
+        options: OptionSet::ALL_RO,
         ..CommandRow::PLAIN
     },
     CommandRow {

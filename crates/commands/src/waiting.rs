@@ -1,26 +1,194 @@
-//! Ends the waits of calls that wait (BLOCK): the head of a line is granted or goes on waiting, and a call whose time is up
-//! is denied. The lines are those of [`engine::line`].
+//! Ends the waits of calls that wait (BLOCK): the head of a line is granted, goes on waiting, or changes to the line of
+//! another of its keys, and a call whose time is up is denied. The lines are those of [`engine::line`].
+//!
+//! A call over several limits (RL.ALL) stands in one line at a time, that of the limit that denies it for the longest time,
+//! and holds nothing. When that limit would allow it and another one denies, it changes to the line of that one.
 
-use crate::decide::{decide, note};
 use crate::error::Error;
 use crate::keyspace::{EmptiedOf, Keyspace};
-use crate::reply::TakeCall;
-use engine::line::{LineId, LineStep, LineTypes, Lines, Ticket};
-use engine::store::Access;
-use engine::{DbKey, Decision, Mode, Verdict};
+use crate::policies::PolicyVerdict;
+use crate::reply::{self, CallResult, ReplySink, TakeCall, TimeUnit};
+use engine::line::{deadline_us, LineId, LineStep, LineTypes, Lines, Ticket, Turn};
+use engine::store::Store;
+use engine::{
+    denials, read, DbKey, Decision, Judged, Mode, OwnedDbKey, Part, PartDecision, Request, Standing,
+};
+use smallvec::SmallVec;
+
+/// BLOCK: how long a call waits, and whose turn it takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a> {
+    /// The maximum wait in milliseconds, or 0 if there is none.
+    pub ms: u64,
+    /// BY: who waits. `None` for all calls without BY.
+    pub who: Option<&'a [u8]>,
+    /// WEIGHT, from 1 to 1000.
+    pub weight: u64,
+}
+
+impl<'a> Block<'a> {
+    /// Returns the last time at which a call of this time may be granted. Both in Unix microseconds.
+    pub(crate) fn last_us(&self, now_us: u64) -> u64 {
+        deadline_us(now_us, self.ms).unwrap_or(u64::MAX)
+    }
+
+    /// Returns what decides the place of a request in a line.
+    pub(crate) fn turn(&self, request: &Request) -> Turn<'a> {
+        let (leave, quantity) = (request.leave(), request.ask.quantity.wanted());
+        Turn { leave, who: self.who, weight: self.weight, quantity }
+    }
+}
+
+/// A call that waits: what it asks of each of its keys.
+#[derive(Clone, Debug)]
+pub struct WaitingCall {
+    limits: Box<[WaitingLimit]>,
+    /// The unit of the times in the reply to RL.ALL. `None` for the other commands.
+    all: Option<TimeUnit>,
+    who: Option<Box<[u8]>>,
+    weight: u64,
+}
+
+/// A limit of a call that waits.
+#[derive(Clone, Debug)]
+struct WaitingLimit {
+    key: OwnedDbKey,
+    call: TakeCall,
+}
+
+/// The standing and the decision of each limit of a call.
+pub type Decisions = SmallVec<[(Standing, Decision); 1]>;
 
 /// The reply that ended a wait, and its time.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct TimedReply {
-    /// The decision, or the error to reply with.
-    pub result: Result<Decision, Error>,
+    /// The decisions, or the error to reply with.
+    pub result: Result<Decisions, Error>,
     /// Unix microseconds.
     pub at_us: u64,
+}
+
+impl WaitingCall {
+    /// Creates a call with these limits, each on its key. `all` is the unit of the times in the reply to RL.ALL, and `None`
+    /// for the other commands, which have one limit.
+    pub fn new(
+        limits: impl Iterator<Item = (OwnedDbKey, TakeCall)>,
+        all: Option<TimeUnit>,
+        block: &Block,
+    ) -> WaitingCall {
+        let limits = limits.map(|(key, call)| WaitingLimit { key, call }).collect();
+        WaitingCall { limits, all, who: block.who.map(Box::from), weight: block.weight }
+    }
+
+    /// Returns the keys of the limits.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = DbKey<'_>> {
+        self.limits.iter().map(|limit| limit.key.borrowed())
+    }
+
+    /// Returns the ids that the call will give to its reservations, each with its key.
+    pub fn ids(&self) -> Vec<(DbKey<'_>, &[u8])> {
+        let ids = self.limits.iter().map(|limit| (limit.key.borrowed(), limit.call.request.id()));
+        ids.filter_map(|(key, id)| Some((key, id?))).collect()
+    }
+
+    /// Returns what decides the place of the call in the line of the limit with this index.
+    pub fn turn(&self, index: usize) -> Option<Turn<'_>> {
+        let block = Block { ms: 0, who: self.who.as_deref(), weight: self.weight };
+        self.limits.get(index).map(|limit| block.turn(&limit.call.request))
+    }
+
+    /// Returns the index of the limit on this key.
+    pub fn index_of(&self, key: DbKey) -> Option<usize> {
+        self.keys().position(|other| other == key)
+    }
+
+    /// Returns what was granted: the key, the request and the decision of each limit from which the call took.
+    pub fn grants<'g>(
+        &'g self,
+        decisions: &'g Decisions,
+    ) -> impl Iterator<Item = (DbKey<'g>, &'g Request, Decision)> {
+        let parts = self.parts(decisions);
+        let allowed = parts.iter().all(PartDecision::allows);
+        let granted = self.keys().zip(parts).filter(move |(_, part)| allowed && part.takes());
+        granted.map(|(key, part)| (key, part.request, part.decision))
+    }
+
+    /// Returns the requests that count a denial (COUNTDENIED), with their index and key.
+    pub fn counting_denials(&self) -> impl Iterator<Item = (usize, DbKey<'_>, &Request)> {
+        let requests = self.limits.iter().map(|limit| (limit.key.borrowed(), &limit.call.request));
+        let counting = requests.enumerate().filter(|(_, (_, request))| request.count_denied);
+        counting.map(|(index, (key, request))| (index, key, request))
+    }
+
+    /// Writes the reply, and returns how the call ended.
+    pub fn write_reply(
+        &self,
+        sink: &impl ReplySink,
+        decisions: &Decisions,
+    ) -> Result<CallResult, Error> {
+        match (self.all, self.limits.first(), decisions.first()) {
+            (Some(unit), ..) => reply::write_all(sink, unit, &self.parts(decisions)),
+            (None, Some(limit), Some((_, decision))) => {
+                Ok(reply::write_call(sink, &limit.call, decision))
+            }
+            (None, ..) => Err(Error::internal()),
+        }
+    }
+
+    /// Returns the decisions with the requests. Each limit is a group of its own: a call with ELSE does not wait.
+    fn parts(&self, decisions: &Decisions) -> SmallVec<[PartDecision<'_>; 1]> {
+        let parts = self.limits.iter().zip(decisions.iter().copied()).enumerate();
+        let part = parts.map(|(index, (limit, (standing, decision)))| {
+            let request = &limit.call.request;
+            PartDecision { index, request, group: index, standing, decision }
+        });
+        part.collect()
+    }
+}
+
+/// Returns whether a wait ended with a grant.
+pub fn is_granted(result: &Result<Decisions, Error>) -> bool {
+    let allows = |(standing, _): &(Standing, Decision)| *standing != Standing::Denied;
+    result.as_ref().is_ok_and(|decisions| decisions.iter().all(allows))
+}
+
+/// A call that waits, on all of its keys, and the place at which it is decided.
+#[derive(Clone, Copy)]
+pub struct Trial<'w> {
+    pub ticket: Ticket,
+    pub call: &'w WaitingCall,
+    /// The index of the limit in whose line it stands or stood last.
+    pub at: usize,
+    /// Others stand before it in that line.
+    pub barred: bool,
+    pub mode: Mode,
+}
+
+/// What follows once a call that waits was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Its wait is over.
+    Over,
+    /// It goes on waiting in its line, because that line's limit denies it.
+    Stays {
+        /// The microseconds after which that limit allows it.
+        wait_us: u64,
+    },
+    /// Its line's limit would allow it, so it changes to the line of another limit, which denies it.
+    Changes {
+        /// The index of that limit.
+        to: usize,
+        /// The microseconds after which that limit allows it.
+        wait_us: u64,
+    },
 }
 
 /// A keyspace with lines of waiting calls.
 pub trait WaitingKeyspace: Keyspace {
     type Types: LineTypes;
+
+    /// Returns the name by which the lines know the key.
+    fn name(&self, key: Self::Key) -> OwnedDbKey;
 
     /// Makes a transition of the lines, which receives the time of their clock.
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<Self::Types>, u64) -> T) -> T;
@@ -39,22 +207,35 @@ pub trait WaitingKeyspace: Keyspace {
         Self: 'k;
 
     /// Returns what a call that waits asks for.
-    fn take_call(call: &<Self::Types as LineTypes>::Call) -> &TakeCall;
+    fn waiting_call(call: &<Self::Types as LineTypes>::Call) -> &WaitingCall;
+
+    /// Decides a call that stands in the line on the key: with [`decide_waiting`], on all of its keys. The key may be one
+    /// that a call has just emptied.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`decide_waiting`].
+    fn decide_on_its_keys(
+        &self,
+        key: Self::Key,
+        emptied: Option<&EmptiedOf<'_, Self>>,
+        trial: Trial,
+    ) -> Result<(Decisions, Next), Error>;
 
     /// Returns the microseconds since the time of the call was read.
     fn age_us(&self, key: Self::Key) -> u64;
 
-    /// Returns whether the server accepts a write to the key now. This is asked only before a write, because the question
+    /// Returns whether the server accepts a write to the keys now. This is asked only before a write, because the question
     /// shows in the server's statistics.
-    fn accepts_write(&self, _key: Self::Key) -> bool {
+    fn accepts_write(&self, _keys: &[Self::Key]) -> bool {
         true
     }
 
-    /// Counts a wait that ended with a grant or without one, and after a grant marks the key as used.
-    fn note_wait(&self, key: Self::Key, granted: bool);
+    /// Counts a wait that ended with a grant or without one, and after a grant marks the keys as used.
+    fn note_wait(&self, keys: &[Self::Key], granted: bool);
 
     /// Removes a call from its line, and passes it the reply that ends its wait.
-    fn deliver(&self, ticket: Ticket, key: Self::Key, result: Result<Decision, Error>);
+    fn deliver(&self, ticket: Ticket, key: Self::Key, result: Result<Decisions, Error>);
 
     /// Makes a write that was left to do when a wait ended. If the key cannot be written at the moment, the line waits with
     /// the write.
@@ -76,8 +257,8 @@ pub enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 enum Tried {
-    /// Its wait is over.
-    Over,
+    /// It has left the line: its wait is over, or it stands in another line.
+    Left,
     /// It goes on waiting: it was denied, or its key cannot be written at the moment.
     Waits,
 }
@@ -115,18 +296,16 @@ pub fn take_step<S: WaitingKeyspace>(
         None => Step::Later,
         Some(LineStep::Write(write)) => keyspace.write(line, key, write),
         Some(LineStep::Try { ticket, call, is_overdue }) => {
-            let head = (ticket, S::take_call(&call));
             let mode = if is_overdue { Mode::Final } else { Mode::Try };
-            let store = keyspace.store(key, Access::Write);
-            match try_head(keyspace, line, head, key, store, mode) {
+            match try_head(keyspace, line, (ticket, S::waiting_call(&call)), key, None, mode) {
                 // It would be the next step again, although its line was postponed: its key cannot be written.
                 Tried::Waits if is_overdue => Step::Later,
                 // Waiters behind the head may be overdue.
-                Tried::Waits | Tried::Over => Step::Again,
+                Tried::Waits | Tried::Left => Step::Again,
             }
         }
         Some(LineStep::Dismiss { ticket, call }) => {
-            let deny_in = |mode| deny(keyspace, key, S::take_call(&call), mode);
+            let deny_in = |mode| deny(keyspace, key, ticket, S::waiting_call(&call), mode);
             let mut denied = deny_in(if may_write { Mode::Final } else { Mode::Look });
             if denied == Err(Error::InUse) {
                 denied = deny_in(Mode::Look);
@@ -137,54 +316,63 @@ pub fn take_step<S: WaitingKeyspace>(
     }
 }
 
-/// Tries the head of a line on the key, and after each grant the next head, while `has_time` says so. `open` returns the key,
-/// to be opened for writing.
-pub fn try_heads<'k, S: WaitingKeyspace>(
-    keyspace: &'k S,
+/// Tries the head of a line on the key, and after each grant the next head, while `has_time` says so. The first head goes on
+/// with the key that a call has emptied, if there is one.
+pub fn try_heads<S: WaitingKeyspace>(
+    keyspace: &S,
     line: LineId,
     key: S::Key,
-    mut open: impl FnMut() -> S::Store<'k>,
+    emptied: Option<&EmptiedOf<'_, S>>,
     has_time: impl Fn() -> bool,
 ) {
     let head = || keyspace.read_lines(key, |lines, _| lines.head(line)).filter(|_| has_time());
     while let Some((ticket, call)) = head() {
         // Commands do not end waits that are overdue: by the time of the command, which may lie some time back, a waiter
         // could be denied although enough is available by now.
-        let head = (ticket, S::take_call(&call));
-        if try_head(keyspace, line, head, key, open(), Mode::Try) == Tried::Waits {
+        let head = (ticket, S::waiting_call(&call));
+        if try_head(keyspace, line, head, key, emptied, Mode::Try) == Tried::Waits {
             return;
         }
     }
 }
 
-/// Tries the call at the head of a line, on its key, which `store` opens for writing. If it is denied it goes on waiting in
-/// [`Mode::Try`], but not in [`Mode::Final`], because its time is up.
+/// Tries the call at the head of a line, on the key of that line, which a call may have just emptied. If it is denied it goes
+/// on waiting in [`Mode::Try`], but not in [`Mode::Final`], because its time is up.
 fn try_head<S: WaitingKeyspace>(
     keyspace: &S,
     line: LineId,
-    (ticket, call): (Ticket, &TakeCall),
+    (ticket, call): (Ticket, &WaitingCall),
     key: S::Key,
-    store: S::Store<'_>,
+    emptied: Option<&EmptiedOf<'_, S>>,
     mode: Mode,
 ) -> Tried {
-    match decide(keyspace, store, &call.request, false, mode, || keyspace.accepts_write(key)) {
-        Ok(Decision { verdict: Verdict::Denied { wait_us, .. }, .. }) if mode == Mode::Try => {
-            let wait_us = wait_us.saturating_sub(keyspace.age_us(key));
+    let at = index_of(keyspace, key, call);
+    let trial = Trial { ticket, call, at, barred: false, mode };
+    let left_us = |wait_us: u64| wait_us.saturating_sub(keyspace.age_us(key));
+    match keyspace.decide_on_its_keys(key, emptied, trial) {
+        Ok((_, Next::Stays { wait_us })) => {
+            let wait_us = left_us(wait_us);
             keyspace.change(|lines, now_us| lines.retry_head_after(line, wait_us, now_us));
             Tried::Waits
         }
-        // The key cannot be written at the moment. The call goes on waiting, even past its deadline.
-        Err(Error::InUse) => {
+        Ok((_, Next::Changes { to, wait_us })) => {
+            let wait_us = left_us(wait_us);
+            if let (Some(key), Some(turn)) = (call.keys().nth(to), call.turn(to)) {
+                keyspace.change(|lines, now_us| {
+                    lines.change_line(ticket, key, &turn, wait_us, now_us);
+                });
+            }
+            Tried::Left
+        }
+        // A key cannot be written at the moment, or holds more than one call may read: what was read is kept. The call goes
+        // on waiting, even past its deadline.
+        Err(Error::InUse | Error::TooMuchToRead) => {
             keyspace.change(|lines, now_us| lines.postpone(line, now_us));
             Tried::Waits
         }
         result => {
-            if let Ok(decision) = &result {
-                note(keyspace, key, call, decision);
-                keyspace.note_wait(key, decision.allowed());
-            }
-            keyspace.deliver(ticket, key, result);
-            Tried::Over
+            keyspace.deliver(ticket, key, result.map(|(decisions, _)| decisions));
+            Tried::Left
         }
     }
 }
@@ -194,18 +382,188 @@ fn try_head<S: WaitingKeyspace>(
 ///
 /// # Errors
 ///
-/// Those of [`decide`].
+/// Those of [`decide_waiting`].
 pub fn deny<S: WaitingKeyspace>(
     keyspace: &S,
     key: S::Key,
-    call: &TakeCall,
+    ticket: Ticket,
+    call: &WaitingCall,
     mode: Mode,
-) -> Result<Decision, Error> {
-    let (store, request) = (keyspace.store(key, mode.access()), &call.request);
-    let denied = decide(keyspace, store, request, true, mode, || keyspace.accepts_write(key));
-    if let Ok(decision) = &denied {
-        note(keyspace, key, call, decision);
-        keyspace.note_wait(key, false);
+) -> Result<Decisions, Error> {
+    let at = index_of(keyspace, key, call);
+    let trial = Trial { ticket, call, at, barred: true, mode };
+    let (decisions, _) = keyspace.decide_on_its_keys(key, None, trial)?;
+    Ok(decisions)
+}
+
+/// Returns the index of the limit of a call that is on this key.
+fn index_of<S: WaitingKeyspace>(keyspace: &S, key: S::Key, call: &WaitingCall) -> usize {
+    match call.keys().len() {
+        1 => 0,
+        _ => call.index_of(keyspace.name(key).borrowed()).unwrap_or_default(),
     }
-    denied
+}
+
+/// Decides a call that waits on all of its keys, and writes the result if the server accepts that. `own` is the key of the
+/// line in which it stands. Notes the end of the call if its wait is over.
+///
+/// # Errors
+///
+/// [`Error::InUse`] if the write is not accepted, and those of [`read`], [`engine::Found::judge`] and [`Judged::plan`].
+/// Nothing changes then.
+pub fn decide_waiting<'k, S: WaitingKeyspace>(
+    keyspace: &'k S,
+    keys: &[S::Key],
+    own: S::Store<'k>,
+    trial: Trial,
+) -> Result<(Decisions, Next), Error> {
+    let Trial { ticket, call, at, barred, mode } = trial;
+    let mut own = Some(own);
+    let mut parts = SmallVec::<[Part<S::Store<'k>>; 1]>::new();
+    for (index, (limit, &key)) in call.limits.iter().zip(keys).enumerate() {
+        let (store, barred) = match own.take_if(|_| index == at) {
+            Some(own) => (own, barred),
+            None => {
+                let is_preceded = call.turn(index).is_some_and(|turn| {
+                    keyspace
+                        .read_lines(key, |lines, key| lines.is_preceded(key, &turn, Some(ticket)))
+                });
+                (keyspace.store(key, mode.access()), is_preceded)
+            }
+        };
+        parts.push(Part::new(store, &limit.call.request, index, barred));
+    }
+    let judged = read(&mut parts).map_err(Into::into)?.judge().map_err(Into::into)?;
+    let next = match (judged.wait_us(at), judged.longest_wait()) {
+        (Some(wait_us), Some(_)) if mode == Mode::Try => Next::Stays { wait_us },
+        (None, Some((to, wait_us))) if mode == Mode::Try => Next::Changes { to, wait_us },
+        _ => Next::Over,
+    };
+    let plan = judged.plan(mode, || keyspace.new_id()).map_err(Into::into)?;
+    let decisions: Decisions =
+        plan.decisions().map(|part| (part.standing, part.decision)).collect();
+    if plan.changes_something() && !keyspace.accepts_write(keys) {
+        return Err(Error::InUse);
+    }
+    plan.write();
+    // Closes the keys before others are notified of a denial.
+    drop(parts);
+    if next == Next::Over {
+        note_end(keyspace, keys, &trial, &decisions);
+    }
+    Ok((decisions, next))
+}
+
+/// Counts a call whose wait is over, and its turn in the lines of all its keys but the one in which it stands, which
+/// [`Lines::end`] does.
+fn note_end<S: WaitingKeyspace>(
+    keyspace: &S,
+    keys: &[S::Key],
+    trial: &Trial,
+    decisions: &Decisions,
+) {
+    let Trial { ticket, call, at, .. } = *trial;
+    let policies = call.limits.iter().map(|limit| limit.call.policy);
+    let parts = call.parts(decisions);
+    note_all(keyspace, keys, policies, &parts);
+    keyspace.note_wait(keys, parts.iter().all(PartDecision::allows));
+    for (key, ..) in call.grants(decisions) {
+        let index = call.index_of(key).filter(|index| *index != at);
+        if let Some(turn) = index.and_then(|index| call.turn(index)) {
+            keyspace.change(|lines, _| lines.pass(key, &turn, Some(ticket)));
+        }
+    }
+}
+
+/// Counts a call over several limits for their policies: of an allowed call the choice of each group, a shadow that would
+/// have denied, and all limits of a group that denies. Notes one denial for each such group, on the key of the limit that
+/// speaks for it in the reply.
+pub(crate) fn note_all<K: Keyspace>(
+    keyspace: &K,
+    keys: &[K::Key],
+    policies: impl Iterator<Item = Option<u64>>,
+    decisions: &[PartDecision],
+) {
+    let allowed = decisions.iter().all(PartDecision::allows);
+    for (part, policy) in decisions.iter().zip(policies).filter(|(part, _)| part.request.takes()) {
+        let verdict = match part.standing {
+            Standing::Choice if allowed => PolicyVerdict::Allowed,
+            Standing::Shadow => PolicyVerdict::ShadowDenied,
+            Standing::Denied => PolicyVerdict::Denied,
+            Standing::Choice | Standing::Spare => continue,
+        };
+        if let Some(id) = policy {
+            keyspace.count_policy(id, verdict);
+        }
+    }
+    // A group that denies only because this denial was counted is not noted.
+    let noted = denials(decisions)
+        .filter(|(part, _)| part.standing == Standing::Denied && part.request.takes());
+    for key in noted.filter_map(|(part, _)| keys.get(part.index)) {
+        keyspace.note_denial(*key);
+    }
+}
+
+/// Where a denied call begins to wait: the index of the limit in whose line it stands, and the microseconds after which that
+/// limit allows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub at: usize,
+    pub wait_us: u64,
+}
+
+/// Returns where a denied call waits. `None` if it does not wait: without BLOCK, and if it is certain that it cannot be
+/// granted by `last_us`, in Unix microseconds.
+///
+/// What is certain is what is counted, because only time frees it. What others hold, or wait for, they may give back at any
+/// moment. So the limits are judged once more as if nobody held anything: three uses of a day that are applied deny a call
+/// with `BLOCK 5s` at once, and three that are held let it wait.
+pub(crate) fn place_in_line<S: Store>(
+    judged: &mut Judged<S>,
+    last_us: Option<u64>,
+) -> Result<Option<Place>, S::Error> {
+    let Some(last_us) = last_us else { return Ok(None) };
+    let Some((at, wait_us)) = judged.longest_wait() else { return Ok(None) };
+    let earliest_us = judged.earliest_grant_us()?;
+    Ok(earliest_us.filter(|earliest_us| *earliest_us <= last_us).map(|_| Place { at, wait_us }))
+}
+
+/// Returns whether a waiter comes before a request. That happens only if the request takes, and not in [`Mode::Look`]. With
+/// BLOCK only those come before it who would stand before it in line.
+///
+/// # Errors
+///
+/// [`Error::Duplicate`] if a waiter will use the id of its reservation.
+pub(crate) fn is_barred<S: WaitingKeyspace>(
+    keyspace: &S,
+    key: S::Key,
+    request: &Request,
+    mode: Mode,
+    block: Option<&Block>,
+) -> Result<bool, Error> {
+    if mode == Mode::Look {
+        return Ok(false);
+    }
+    let is_claimed = |id| keyspace.read_lines(key, |lines, key| lines.is_id_claimed(key, id));
+    if request.id().is_some_and(is_claimed) {
+        return Err(Error::Duplicate);
+    }
+    let is_barred = |lines: &Lines<S::Types>, key: DbKey| match block {
+        Some(block) => lines.is_preceded(key, &block.turn(request), None),
+        None => lines.is_barred(key, request.leave()),
+    };
+    Ok(request.takes() && keyspace.read_lines(key, is_barred))
+}
+
+/// Counts the turn of a call that was granted on arrival, past those who wait on the key.
+pub(crate) fn pass<S: WaitingKeyspace>(
+    keyspace: &S,
+    key: S::Key,
+    request: &Request,
+    block: &Block,
+) {
+    if keyspace.read_lines(key, |lines, key| lines.waiting_on(key)) > 0 {
+        let name = keyspace.name(key);
+        keyspace.change(|lines, _| lines.pass(name.borrowed(), &block.turn(request), None));
+    }
 }

@@ -200,24 +200,46 @@ pub struct Judged<'p, 'r, S: Store> {
 }
 
 impl<'p, 'r, S: Store> Judged<'p, 'r, S> {
-    /// Returns the wait of a call over one limit that is denied, in microseconds. `None` if it is allowed, or can never be.
-    pub fn wait_us(&self) -> Option<u64> {
-        let denying = self.parts.first().filter(|_| !self.allowed)?;
+    /// Returns the wait of the limit with this index, in microseconds. `None` if it does not deny the call, or can never
+    /// allow it.
+    pub fn wait_us(&self, index: usize) -> Option<u64> {
+        let denying = self.parts.get(index).filter(|part| part.standing == Standing::Denied)?;
         denying.verdict.retry_after_us()
     }
 
-    /// Returns the earliest grant in Unix microseconds of a call over one limit, if nobody held anything or waited. `None`
-    /// if it can never be granted.
+    /// Returns the index of the limit that denies the call for the longest time, the first of several, and its wait in
+    /// microseconds. `None` if the call is allowed, or can never be. Each limit is a group of its own.
+    pub fn longest_wait(&self) -> Option<(usize, u64)> {
+        let mut longest: Option<(usize, u64)> = None;
+        for (index, part) in self.parts.iter().enumerate() {
+            if part.standing == Standing::Denied {
+                let wait_us = part.verdict.retry_after_us()?;
+                if longest.is_none_or(|(_, longest_us)| wait_us > longest_us) {
+                    longest = Some((index, wait_us));
+                }
+            }
+        }
+        longest
+    }
+
+    /// Returns the earliest grant of a denied call in Unix microseconds, if nobody held anything or waited. `None` if it can
+    /// never be granted. Each limit is a group of its own.
     ///
     /// # Errors
     ///
     /// The store's own, and `Foreign`.
     pub fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
-        match self.parts.first_mut().map(|part| &mut part.state) {
-            None => Ok(None),
-            Some(PartState::Bucket(state)) => state.earliest_grant_us(),
-            Some(PartState::Window(state)) => state.earliest_grant_us(),
+        let mut earliest_us = 0;
+        for part in &mut *self.parts {
+            let part_us = match &mut part.state {
+                _ if part.standing != Standing::Denied => continue,
+                PartState::Bucket(state) => state.earliest_grant_us()?,
+                PartState::Window(state) => state.earliest_grant_us()?,
+            };
+            let Some(part_us) = part_us else { return Ok(None) };
+            earliest_us = earliest_us.max(part_us);
         }
+        Ok(Some(earliest_us))
     }
 
     /// Plans what to write, and decides. `new_id` makes the id of a reservation that the caller did not name.

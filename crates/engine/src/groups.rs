@@ -27,6 +27,19 @@ pub struct PartDecision<'r> {
     pub decision: Decision,
 }
 
+impl PartDecision<'_> {
+    /// Returns whether the call could be allowed for this limit: the limit does not deny it, or another one of its group
+    /// allows it.
+    pub fn allows(&self) -> bool {
+        self.standing != Standing::Denied
+    }
+
+    /// Returns whether the call takes something from this limit if it is allowed.
+    pub fn takes(&self) -> bool {
+        self.standing == Standing::Choice && !self.request.check && self.request.takes()
+    }
+}
+
 /// What a limit is to its call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
@@ -44,7 +57,7 @@ pub enum Standing {
 /// Returns the verdict on the whole call, and the limit that decides. A verdict that allows takes 0: what a limit takes is
 /// in its own decision. `None` if there are no limits.
 pub fn combine<'p, 'r>(parts: &'p [PartDecision<'r>]) -> Option<(Verdict, &'p PartDecision<'r>)> {
-    if parts.iter().all(|part| part.standing != Standing::Denied) {
+    if parts.iter().all(PartDecision::allows) {
         let choices = || parts.iter().filter(|part| part.standing != Standing::Spare);
         let all_shadows = choices().all(|part| part.request.shadow);
         let enforced = choices().filter(|part| all_shadows || !part.request.shadow);

@@ -12,7 +12,10 @@ use commands::keyspace::{Inspection, Keyspace};
 use commands::policies::PolicyVerdict;
 use commands::reply::{TakeCall, TimeUnit};
 use commands::take::{decide_in_turn, Attempt};
-use commands::waiting::{take_steps, try_heads, Step, WaitingKeyspace};
+use commands::waiting::{
+    decide_waiting, is_granted, take_steps, try_heads, Block, Decisions, Next, Place, Step, Trial,
+    WaitingCall, WaitingKeyspace,
+};
 use engine::line::{
     deadline_us, Cause, Joining, LineId, LineTypes, Lines, Ticket, TimerChange, Turn, POLL_US,
 };
@@ -24,12 +27,14 @@ use engine::settle::Settling;
 use engine::store::Access;
 use engine::top_keys::TopRow;
 use engine::{
-    DbKey, Decision, Limit, Mode, NewReservation, Quantity, Request, Verdict, WindowLimit,
+    DbKey, Limit, Mode, NewReservation, OwnedDbKey, Quantity, Request, Verdict, WindowLimit,
 };
 use stateright::{Model, Property};
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::hash::{Hash, Hasher};
+use std::iter;
+use std::sync::Arc;
 
 thread_local! {
     static MEMORY: Memory = Memory::default();
@@ -42,12 +47,12 @@ const DB_KEY: DbKey = DbKey { db: 0, name: KEY };
 const TIMER_US: u64 = 1_000;
 
 /// A call that waits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct BlockedCall {
     client: usize,
     /// Which of its calls the client has made.
     which: usize,
-    call: TakeCall,
+    call: Arc<WaitingCall>,
 }
 
 // The request follows from the other fields.
@@ -220,6 +225,10 @@ impl Keyspace for WorldKeyspace<'_> {
 impl WaitingKeyspace for WorldKeyspace<'_> {
     type Types = Waiters;
 
+    fn name(&self, (): ()) -> OwnedDbKey {
+        DB_KEY.into()
+    }
+
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<Waiters>, u64) -> T) -> T {
         let state = &mut **self.state.borrow_mut();
         transition(&mut state.lines, state.mono_us)
@@ -244,24 +253,33 @@ impl WaitingKeyspace for WorldKeyspace<'_> {
         let wall_us = self.state.borrow().wall_us;
         self.change(|lines, now_us| lines.begin_work(Cause::Command, 0, wall_us, now_us));
         if let Some(line) = self.change(|lines, now_us| lines.wake(DB_KEY, now_us)) {
-            try_heads(self, line, (), || self.store((), Access::Write), || true);
+            try_heads(self, line, (), None, || true);
         }
         self.change(|lines, now_us| lines.end_work(now_us));
     }
 
-    fn take_call(call: &BlockedCall) -> &TakeCall {
+    fn waiting_call(call: &BlockedCall) -> &WaitingCall {
         &call.call
+    }
+
+    fn decide_on_its_keys(
+        &self,
+        (): (),
+        _emptied: Option<&Infallible>,
+        trial: Trial,
+    ) -> Result<(Decisions, Next), Error> {
+        decide_waiting(self, &[()], self.store((), Access::Write), trial)
     }
 
     fn age_us(&self, (): ()) -> u64 {
         0
     }
 
-    fn note_wait(&self, (): (), _granted: bool) {}
+    fn note_wait(&self, _keys: &[()], _granted: bool) {}
 
-    fn deliver(&self, ticket: Ticket, (): (), result: Result<Decision, Error>) {
+    fn deliver(&self, ticket: Ticket, (): (), result: Result<Decisions, Error>) {
         let state = &mut **self.state.borrow_mut();
-        let granted = result.is_ok_and(|decision| decision.allowed());
+        let granted = is_granted(&result);
         let ticket = match (self.mistake, state.waiting.last()) {
             (Some(Mistake::LastIsGranted), Some(last)) if granted => last.ticket,
             _ => ticket,
@@ -330,7 +348,8 @@ impl WaitingWorld {
     /// Returns the verdict that the call at the head of the line would get now. `None` if nobody waits.
     fn look_at_head(&self, state: &LineState) -> Option<Verdict> {
         let (_, call) = head(state)?;
-        let look = |memory: &Memory| memory.look(KEY, &call.call.request, state.wall_us);
+        let request = self.request(call.client, call.which);
+        let look = |memory: &Memory| memory.look(KEY, &request, state.wall_us);
         with_key(&mut state.saved.clone(), look).ok().map(|decision| decision.verdict)
     }
 
@@ -368,16 +387,18 @@ impl WaitingWorld {
         }
         let (quantity, leave, block_ms) = self.clients[client][which];
         let request = self.request(client, which);
-        let last_us = block_ms.map(|ms| deadline_us(state.wall_us, ms).unwrap_or(u64::MAX));
-        let Attempt { decision, wait_us } = self.run(state, |keyspace| match self.mistake {
+        let block = block_ms.map(|ms| Block { ms, who: None, weight: 1 });
+        let now_us = state.wall_us;
+        let Attempt { decision, place } = self.run(state, |keyspace| match self.mistake {
             Some(Mistake::Overtakes) => {
                 keyspace.wake((), None);
                 let store = keyspace.store((), Access::Write);
                 let mode = if block_ms.is_some() { Mode::Try } else { Mode::Final };
                 let decision = decide(keyspace, store, &request, false, mode, || true).ok()?;
-                Some(Attempt { decision, wait_us: decision.verdict.retry_after_us() })
+                let wait_us = decision.verdict.retry_after_us();
+                Some(Attempt { decision, place: wait_us.map(|wait_us| Place { at: 0, wait_us }) })
             }
-            _ => decide_in_turn(keyspace, (), &request, Mode::Final, last_us).ok(),
+            _ => decide_in_turn(keyspace, (), &request, Mode::Final, block.as_ref(), now_us).ok(),
         })?;
         if decision.allowed() {
             let overtaken = state.waiting.iter().any(|one| one.leave <= leave);
@@ -385,10 +406,12 @@ impl WaitingWorld {
             state.holds_lease[client] = true;
             return Some(());
         }
-        let (Some(wait_us), Some(block_ms)) = (wait_us, block_ms) else { return Some(()) };
+        let (Some(Place { wait_us, .. }), Some(block)) = (place, block) else { return Some(()) };
         let ticket = state.lines.admit(100)?;
-        let until_us = deadline_us(state.mono_us, block_ms);
+        let until_us = deadline_us(state.mono_us, block.ms);
         let call = TakeCall { request, unit: TimeUnit::Seconds, policy: None };
+        let limit = iter::once((DB_KEY.into(), call));
+        let call = Arc::new(WaitingCall::new(limit, None, &block));
         let call = BlockedCall { client, which, call };
         let turn = Turn { leave, who: None, weight: 1, quantity };
         let id = id_of(client);
@@ -420,7 +443,8 @@ impl WaitingWorld {
             let store = keyspace.store((), Access::Write);
             model::settle(store, &Id::from(&id_of(client)[..]), Settling::Release).ok()?;
             keyspace.wake((), None);
-            decide_in_turn(keyspace, (), &request, Mode::Final, None).ok()
+            let now_us = keyspace.state.borrow().wall_us;
+            decide_in_turn(keyspace, (), &request, Mode::Final, None, now_us).ok()
         })?;
         let overtaken = state.waiting.iter().any(|one| one.leave <= request.leave());
         state.outcome.check(!decision.allowed() || !overtaken, Claim::Order);

@@ -3,11 +3,17 @@ use crate::memory::{Outcome, Value};
 
 /// Calls that options may follow, and those that each takes. The keys `t` and `w` exist, and must stay as they are.
 const TAKERS: [(&str, &str); 11] = [
-    ("RL.THROTTLE k 4 1 1", "LEAVE ATMOST FORCE BLOCK AHEAD BAN MS"),
+    ("RL.THROTTLE k 4 1 1", "LEAVE ATMOST FORCE BLOCK BY WEIGHT AHEAD BAN MS"),
     ("RL.THROTTLE_RO k 4 1 1", "LEAVE MS"),
-    ("RL.WINDOW k 4 60", "BUCKETS FIXED FROM TZ LEAVE ATMOST FORCE COUNTDENIED BLOCK BAN MS"),
+    (
+        "RL.WINDOW k 4 60",
+        "BUCKETS FIXED FROM TZ LEAVE ATMOST FORCE COUNTDENIED BLOCK BY WEIGHT BAN MS",
+    ),
     ("RL.WINDOW_RO k 4 60", "BUCKETS FIXED FROM TZ LEAVE MS"),
-    ("RL.ACQUIRE k 4 60", "BUCKETS FIXED FROM TZ LEAVE ATMOST LEASE COUNTLAPSED ID BLOCK MS"),
+    (
+        "RL.ACQUIRE k 4 60",
+        "BUCKETS FIXED FROM TZ LEAVE ATMOST LEASE COUNTLAPSED ID BLOCK BY WEIGHT MS",
+    ),
     ("RL.ACQUIRE_RO k 4 60", "BUCKETS FIXED FROM TZ LEAVE MS"),
     ("RL.ALL 1 k THROTTLE 4 1 1", "LEAVE BAN CHECK SHADOW"),
     ("RL.ALL 1 k WINDOW 4 60", "BUCKETS FIXED FROM TZ LEAVE COUNTDENIED BAN CHECK SHADOW"),
@@ -34,11 +40,11 @@ const ODD: [&[u8]; 9] =
 /// An option with a value, if it has one.
 fn spelled(option: &str) -> String {
     let value = match option {
-        "LEAVE" | "BUCKETS" | "COUNT" => " 1",
+        "LEAVE" | "BUCKETS" | "COUNT" | "WEIGHT" => " 1",
         "BLOCK" | "LEASE" | "AHEAD" | "BAN" => " 5s",
         "FROM" => " 2026-11-02",
         "TZ" => " UTC",
-        "ID" => " x",
+        "ID" | "BY" => " x",
         _ => "",
     };
     format!("{option}{value}")
@@ -54,6 +60,8 @@ fn range(option: &str) -> String {
         "FROM" => "FROM must be first, HH:MM, ".into(),
         "TZ" => "TZ must be an IANA time zone ".into(),
         "ID" => "an id must have 1 to 64 bytes".into(),
+        "BY" => "BY must have 1 to 64 bytes".into(),
+        "WEIGHT" => "WEIGHT must be an integer from 1 to 1000".into(),
         _ => format!(
             "{option} must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, \
              from {least} to a year (31557600000ms)"
@@ -66,8 +74,13 @@ fn has_limit(call: &str) -> bool {
     call.contains(" k ")
 }
 
-fn needs_fixed(option: &str) -> bool {
-    option == "FROM" || option == "TZ"
+fn needed(option: &str) -> &'static str {
+    match option {
+        "FROM" | "TZ" => "FIXED",
+        "BY" => "BLOCK 5s",
+        "WEIGHT" => "BLOCK 5s BY y",
+        _ => "",
+    }
 }
 
 /// A server with a bucket `t` and a window `w`, to which every wrong call is an error that changes nothing.
@@ -233,27 +246,28 @@ fn an_option_is_taken_once_in_any_case_by_the_commands_that_know_it() {
         for option in &all {
             let spelled = spelled(option);
             if !known.split(' ').any(|one| one == *option) {
-                // As the last word MS is RL.ALL's own.
+                // After its clauses these are RL.ALL's own.
                 let in_all = call.starts_with("RL.ALL ");
                 let error = match *option {
-                    "MS" if in_all => continue,
-                    "ATMOST" | "FORCE" | "BLOCK" | "AHEAD" if in_all => format!(
-                        "ERR {option} must not be used in RL.ALL, which takes all or nothing and does not wait"
+                    "MS" | "BLOCK" | "BY" | "WEIGHT" if in_all => continue,
+                    "ATMOST" | "FORCE" | "AHEAD" if in_all => format!(
+                        "ERR {option} must not be used in RL.ALL, which takes all or nothing, at once"
                     ),
                     _ => format!("ERR syntax error: unknown option {option}"),
                 };
                 server.refuses(format!("{call} {spelled}"), &error);
                 continue;
             }
-            let fixed = if needs_fixed(option) { "FIXED" } else { "" };
+            let fixed = needed(option);
             if has_limit(call) {
                 server.accepts(&format!("{call} {spelled} {fixed}"));
                 server.accepts(&format!("{call} {fixed} {spelled}").to_lowercase());
             }
-            if needs_fixed(option) {
-                let error = format!("ERR {option} must be used with FIXED");
+            if !fixed.is_empty() {
+                let option_needed = if *option == "WEIGHT" { "BY" } else { &fixed[..5] };
+                let error = format!("ERR {option} must be used with {option_needed}");
                 server.refuses(format!("{call} {spelled}"), &error);
-                server.refuses(format!("{call} {spelled} BUCKETS 5"), &error);
+                server.refuses(format!("{call} {spelled} LEAVE 5"), &error);
             }
             let error = format!("ERR syntax error: {option} is given more than once");
             server.refuses(format!("{call} {spelled} {fixed} {spelled}"), &error);
@@ -269,14 +283,13 @@ fn an_option_is_taken_once_in_any_case_by_the_commands_that_know_it() {
 fn options_are_combined_unless_one_excludes_the_other() {
     let mut server = Refusing::new();
     for (call, known) in TAKERS {
-        for (one, other) in
-            known.split(' ').flat_map(|one| known.split(' ').map(move |other| (one, other)))
-        {
+        // BY and WEIGHT are part of BLOCK.
+        let known = || known.split(' ').filter(|option| !needed(option).starts_with("BLOCK"));
+        for (one, other) in known().flat_map(|one| known().map(move |other| (one, other))) {
             let pair = [one, other];
-            let fixed = if pair.into_iter().any(needs_fixed) { "FIXED" } else { "" };
-            if one == other
-                || fixed == "FIXED" && (pair.contains(&"FIXED") || pair.contains(&"BUCKETS"))
-            {
+            let fixed = if pair.map(needed).contains(&"FIXED") { "FIXED" } else { "" };
+            let fixed_twice = pair.contains(&"FIXED") || pair.contains(&"BUCKETS");
+            if one == other || fixed == "FIXED" && fixed_twice {
                 continue;
             }
             let call = format!("{call} {} {} {fixed}", spelled(one), spelled(other));
@@ -299,7 +312,7 @@ fn some_options_need_a_quantity_that_takes() {
     let mut server = Refusing::new();
     for (call, known) in TAKERS.into_iter().filter(|(call, _)| has_limit(call)) {
         let is_signed = call.contains("RL.THROTTLE") || call.contains("RL.WINDOW");
-        for option in known.split(' ').filter(|option| !needs_fixed(option)) {
+        for option in known.split(' ').filter(|option| needed(option).is_empty()) {
             for quantity in if is_signed { -1..=1 } else { 0..=1 } {
                 let least = match option {
                     "BAN" => 1,
@@ -324,7 +337,7 @@ fn options_of_a_window_are_refused_with_period_0() {
     let mut server = Refusing::new();
     for (call, known) in TAKERS.into_iter().filter(|(call, _)| call.contains("ACQUIRE")) {
         let call = call.replace("4 60", "4 0");
-        for option in known.split(' ').filter(|option| !needs_fixed(option)) {
+        for option in known.split(' ').filter(|option| needed(option).is_empty()) {
             let refused = match option {
                 "BUCKETS" | "FIXED" => "BUCKETS and FIXED",
                 "COUNTLAPSED" => option,
@@ -356,16 +369,18 @@ fn the_value_of_an_option_has_a_range_and_no_other_spelling() {
                 "TZ" => "Mars/Olympus Europe Europe/ MS +8 +08 +0800 +08:0 +24:00 +08:60 08:00 ++8:00 +0a:00 \
                          ../../etc/passwd UTC+1 EST5EDT,M3.2.0,M11.1.0 Asia\\Shanghai"
                     .into(),
-                "ID" => "x".repeat(65),
+                "ID" | "BY" => "x".repeat(65),
+                "WEIGHT" => format!("{NO_NUMBERS} -1 MS 1s 0 1001"),
                 _ => format!("{NO_DURATIONS} 1mo 1y 366d 53w 31557600001 MS"),
             };
             let least = if ["LEASE", "AHEAD", "BAN"].contains(&option) { "0 0s" } else { "" };
-            let odd: &[&[u8]] = if option == "ID" { &[b"", &[0; 65]] } else { &ODD };
+            let odd: &[&[u8]] =
+                if ["ID", "BY"].contains(&option) { &[b"", &[0; 65]] } else { &ODD };
             let wrong = wrong.split(' ').chain(least.split_whitespace()).chain([&*long]);
             let error = format!("ERR {}", range(option));
             for value in wrong.map(str::as_bytes).chain(odd.iter().copied()) {
                 let mut words = words(call);
-                words.extend(needs_fixed(option).then_some(&b"FIXED"[..]));
+                words.extend(needed(option).split_whitespace().map(str::as_bytes));
                 words.extend([option.as_bytes(), value]);
                 server.refuses_words(&words, &error);
             }
@@ -376,11 +391,12 @@ fn the_value_of_an_option_has_a_range_and_no_other_spelling() {
                 "COUNT" => "1 9223372036854775807",
                 "FROM" => "first FIRST 2255-12-31@23:59:59",
                 "TZ" => "UTC +08:00",
-                "ID" => &id,
+                "ID" | "BY" => &id,
+                "WEIGHT" => "1 1000",
                 "BLOCK" => "0 0s 0MIN 31557600000",
                 _ => "1 1ms 52w 365d 31557600000",
             };
-            let fixed = if needs_fixed(option) { "FIXED" } else { "" };
+            let fixed = needed(option);
             for value in right.split(' ').filter(|_| call != "RL.RENEW w a") {
                 server.accepts(&format!("{call} {fixed} {option} {value}"));
             }
@@ -417,7 +433,7 @@ fn the_options_of_a_limit_belong_to_its_policy() {
     server.world.check(&[(&format!("{define} rate~THROTTLE~4~1~1;window~WINDOW~4~60"), "OK")]);
     for (call, accepted) in TAKERS.into_iter().filter(|(call, _)| has_limit(call)) {
         let call = call.replace(" 4 1 1", " @rate").replace(" 4 60", " @window");
-        for option in accepted.split(' ').filter(|option| !needs_fixed(option)) {
+        for option in accepted.split(' ').filter(|option| needed(option).is_empty()) {
             let line = format!("{call} {}", spelled(option));
             match option {
                 "BUCKETS" | "FIXED" | "BAN" => {
@@ -429,8 +445,8 @@ fn the_options_of_a_limit_belong_to_its_policy() {
     }
     for (_, accepted) in TAKERS {
         for option in accepted.split(' ') {
-            let needed = if needs_fixed(option) { "FIXED " } else { "" };
-            let policy = format!("a WINDOW 4 60 {needed}{}", spelled(option)).replace(' ', "~");
+            let needed = needed(option);
+            let policy = format!("a WINDOW 4 60 {needed} {}", spelled(option)).replace(' ', "~");
             let line = format!("{define} {policy}");
             match option {
                 "BUCKETS" | "FIXED" | "FROM" | "TZ" | "BAN" | "SHADOW" => {
@@ -438,7 +454,9 @@ fn the_options_of_a_limit_belong_to_its_policy() {
                 }
                 _ => match server.world.call(&line) {
                     Outcome::Reply(Value::Error(error)) => {
-                        assert!(error.ends_with(&format!("unknown option {option}")), "{error}");
+                        let unknown = needed.split(' ').next().filter(|word| !word.is_empty());
+                        let unknown = unknown.unwrap_or(option);
+                        assert!(error.ends_with(&format!("unknown option {unknown}")), "{error}");
                     }
                     other => panic!("{line}: {other:?}"),
                 },

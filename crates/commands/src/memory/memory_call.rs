@@ -8,12 +8,11 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::keyspace::{Inspection, KeyState, Keyspace};
 use crate::policies::{Policies, Policy, PolicyVerdict};
-use crate::reply::TakeCall;
 use crate::report::MAX_TOP_KEY;
 use crate::settings::Numbers;
-use crate::waiting::WaitingKeyspace;
+use crate::waiting::{Place, WaitingCall, WaitingKeyspace};
 use engine::calendar::Zone;
-use engine::line::{deadline_us, Joining, Turn};
+use engine::line::{deadline_us, Joining};
 use engine::memory::{MemoryKey, MemoryWindow};
 use engine::reservation::{id_from_random, Id};
 use engine::store::{Access, BucketKey, Store, WindowKey};
@@ -180,19 +179,20 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
 
     fn join(
         &self,
-        key: DbKey<'a>,
-        call: &TakeCall,
+        _key: DbKey<'a>,
+        call: WaitingCall,
         block_ms: u64,
-        wait_us: u64,
+        Place { at, wait_us }: Place,
     ) -> Result<(), Error> {
         let max_waiters = self.server.numbers.max_waiters.get();
+        let call = Arc::new(call);
+        let (key, turn) = (call.keys().nth(at), call.turn(at));
+        let (key, turn) = key.zip(turn).ok_or(Error::internal())?;
         let admitted = self.server.change(|lines, now_us| {
             let ticket = lines.admit(max_waiters)?;
             let deadline_us = deadline_us(now_us, block_ms);
-            let (leave, quantity) = (call.request.leave(), call.request.ask.quantity.wanted());
-            let turn = Turn { leave, who: None, weight: 1, quantity };
-            let ids = call.request.id().map(|id| (key, id)).into_iter().collect();
-            let joining = Joining { call: *call, turn, ids, handle: (), deadline_us, wait_us };
+            let (ids, handle) = (call.ids(), ());
+            let joining = Joining { call: call.clone(), turn, ids, handle, deadline_us, wait_us };
             lines.join(ticket, key, joining, now_us);
             Some(ticket)
         });

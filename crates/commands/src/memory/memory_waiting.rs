@@ -6,17 +6,19 @@ use super::MemoryServer;
 use crate::decide::give_back;
 use crate::error::Error;
 use crate::keyspace::Keyspace;
-use crate::reply::{self, TakeCall};
-use crate::waiting::{take_step, try_heads, Step, TimedReply, WaitingKeyspace};
+use crate::waiting::{
+    decide_waiting, is_granted, take_step, try_heads, Decisions, Next, Step, TimedReply, Trial,
+    WaitingCall, WaitingKeyspace,
+};
 use engine::line::{LineId, LineTypes, Lines, Ticket};
-use engine::store::Access;
-use engine::{DbKey, Decision};
+use engine::{DbKey, OwnedDbKey};
 use std::convert::Infallible;
+use std::sync::Arc;
 
 pub struct MemoryLineTypes;
 
 impl LineTypes for MemoryLineTypes {
-    type Call = TakeCall;
+    type Call = Arc<WaitingCall>;
     type Handle = ();
     type Reply = TimedReply;
     type Write = Infallible;
@@ -60,9 +62,9 @@ impl MemoryServer {
     fn forget(&mut self, ticket: Ticket) -> Option<Value> {
         let ended = self.lines.get_mut().forget(ticket, self.clock.passed_us)?;
         match ended.reply?.result {
-            Ok(decision) => {
+            Ok(decisions) => {
                 let builder = ValueBuilder::default();
-                let _ = reply::write_call(&&builder, &ended.call, &decision);
+                let _ = ended.call.write_reply(&&builder, &decisions);
                 builder.take()
             }
             Err(error) => Some(Value::Error(error.to_string())),
@@ -101,10 +103,11 @@ impl MemoryServer {
         self.ended.get_mut().retain(|ended| *ended != ticket);
         let Some(gone) = self.lines.get_mut().forget(ticket, self.clock.passed_us) else { return };
         let Some(TimedReply { result: Ok(granted), at_us }) = gone.reply else { return };
-        if granted.allowed() {
-            let key = gone.key.borrowed();
+        for (key, request, decision) in gone.call.grants(&granted) {
             // This fails only if the key was changed meanwhile so that nothing can be given back.
-            let _ = give_back(&&*self, key, &gone.call.request, &granted, at_us);
+            let _ = give_back(&&*self, key, request, &decision, at_us);
+        }
+        for (key, ..) in gone.call.grants(&granted) {
             (&*self).wake(key, None);
         }
     }
@@ -121,6 +124,10 @@ impl MemoryServer {
 
 impl<'a> WaitingKeyspace for &'a MemoryServer {
     type Types = MemoryLineTypes;
+
+    fn name(&self, key: DbKey<'a>) -> OwnedDbKey {
+        key.into()
+    }
 
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<MemoryLineTypes>, u64) -> T) -> T {
         transition(&mut self.lines.borrow_mut(), self.clock.passed_us)
@@ -139,23 +146,35 @@ impl<'a> WaitingKeyspace for &'a MemoryServer {
         Self: 'k,
     {
         if let Some(line) = self.change(|lines, now_us| lines.wake(key, now_us)) {
-            try_heads(self, line, key, || self.store(key, Access::Write), || true);
+            try_heads(self, line, key, None, || true);
         }
     }
 
-    fn take_call(call: &TakeCall) -> &TakeCall {
+    fn waiting_call(call: &Arc<WaitingCall>) -> &WaitingCall {
         call
+    }
+
+    fn decide_on_its_keys(
+        &self,
+        _key: DbKey<'a>,
+        _emptied: Option<&Infallible>,
+        trial: Trial,
+    ) -> Result<(Decisions, Next), Error> {
+        let server: &MemoryServer = self;
+        let keys: Vec<_> = trial.call.keys().collect();
+        let own = *keys.get(trial.at).ok_or(Error::internal())?;
+        decide_waiting(&server, &keys, server.store(own, trial.mode.access()), trial)
     }
 
     fn age_us(&self, _key: DbKey<'a>) -> u64 {
         0
     }
 
-    fn note_wait(&self, _key: DbKey<'a>, _granted: bool) {}
+    fn note_wait(&self, _keys: &[DbKey<'a>], _granted: bool) {}
 
-    fn deliver(&self, ticket: Ticket, _key: DbKey<'a>, result: Result<Decision, Error>) {
-        let granted = result.is_ok_and(|decision| decision.allowed());
-        let reply = TimedReply { result, at_us: self.clock.wall_us };
+    fn deliver(&self, ticket: Ticket, _key: DbKey<'a>, result: Result<Decisions, Error>) {
+        let (granted, at_us) = (is_granted(&result), self.clock.wall_us);
+        let reply = TimedReply { result, at_us };
         if self.change(|lines, passed_us| lines.end(ticket, reply, granted, passed_us)).is_some() {
             self.ended.borrow_mut().push(ticket);
         }

@@ -528,3 +528,181 @@ fn commands_refuse_a_word_too_many_that_a_server_let_pass() {
         assert_eq!(run_unchecked(&world, line), Err(Error::Arity), "{line}");
     }
 }
+
+/// Returns the calls whose wait has ended by then, with what `limited` is for each.
+fn ended(world: &mut World, at_us: u64) -> Vec<(Ticket, String)> {
+    world.at_us = at_us;
+    let ended = world.server.take_ended(NOW_US + at_us).into_iter();
+    ended.map(|(ticket, reply)| (ticket, spelled(&reply)[1..2].into())).collect()
+}
+
+/// Returns the number of calls in the line of each of these keys.
+fn waiting<const N: usize>(world: &mut World, keys: [&str; N]) -> [u64; N] {
+    keys.map(|key| {
+        let info = spelled(&world.reply(&format!("RL.INFO {key}")));
+        let (_, count) = info.split_once("waiting ").unwrap_or(("", "0 "));
+        count.split(' ').next().unwrap().parse().unwrap()
+    })
+}
+
+#[test]
+fn a_call_over_several_limits_waits_for_the_longest_wait_and_holds_nothing() {
+    let mut world = World::new();
+    world.reply("RL.ALL 2 a b WINDOW 1 1s WINDOW 1 3s");
+    let waits = world.wait("RL.ALL 2 a b WINDOW 1 1s WINDOW 1 3s BLOCK 10s MS");
+    assert_eq!(waiting(&mut world, ["a", "b"]), [0, 1]);
+    assert_eq!(ended(&mut world, 1_500_000), []);
+    // It does not hold up the other limit, nor take from it.
+    world.check(&[("RL.WINDOW a 1 1s 1 MS", "[0 1 0 -1 1000]")]);
+    assert_eq!(ended(&mut world, 2_999_999), []);
+    world.at_us = 3_000_000;
+    let ended = world.server.take_ended(NOW_US + world.at_us);
+    let reply = "[0 1 0 -1 1000 1 [[0 1 0 -1 1000] [0 1 0 -1 3000]]]";
+    assert_eq!(ended.len(), 1);
+    assert_eq!((ended[0].0, spelled(&ended[0].1)), (waits, reply.into()));
+}
+
+#[test]
+fn a_call_changes_lines_by_the_time_at_which_it_came() {
+    let mut world = World::new();
+    world.check(&[
+        ("RL.ACQUIRE a 1 0 1 ID a LEASE 1h", "[0 1 0 -1 3600 a]"),
+        ("RL.ACQUIRE b 1 0 1 ID b LEASE 2h", "[0 1 0 -1 7200 b]"),
+    ]);
+    let early = world.wait("RL.ACQUIRE a 1 0 1 ID early BLOCK 0");
+    let both = world.wait("RL.ALL 2 a b ACQUIRE 1 0 1 ID x ACQUIRE 1 0 1 ID y BLOCK 0");
+    let late = world.wait("RL.ACQUIRE a 1 0 1 ID late BLOCK 0");
+    assert_eq!(waiting(&mut world, ["a", "b"]), [2, 1]);
+    // Its own limit would allow it now, and the other denies it: it stands between those two there.
+    world.check(&[("RL.RELEASE b b", "1")]);
+    assert_eq!(waiting(&mut world, ["a", "b"]), [3, 0]);
+    world.check(&[("RL.RELEASE a a", "1")]);
+    assert_eq!(ended(&mut world, 1), [(early, "0".into())]);
+    world.check(&[("RL.RELEASE a early", "1")]);
+    assert_eq!(ended(&mut world, 2), [(both, "0".into())]);
+    world.check(&[("RL.HELD a", "[[x 1 20000]]"), ("RL.HELD b", "[[y 1 20000]]")]);
+    world.check(&[("RL.RELEASE a x", "1")]);
+    assert_eq!(ended(&mut world, 3), [(late, "0".into())]);
+}
+
+#[test]
+fn a_call_over_several_limits_waits_behind_those_before_it_in_any_of_its_lines() {
+    let mut world = World::new();
+    world.reply("RL.ACQUIRE a 2 0 2 ID a LEASE 1h");
+    let first = world.wait("RL.ACQUIRE a 2 0 2 ID first BLOCK 0");
+    // Nothing is missing on `b`.
+    let both = world.wait("RL.ALL 2 b a ACQUIRE 2 0 ACQUIRE 2 0 1 ID y BLOCK 0 MS");
+    world.check(&[("RL.RELEASE a a", "1")]);
+    assert_eq!(ended(&mut world, 1), [(first, "0".into())]);
+    assert_eq!(waiting(&mut world, ["a", "b"]), [1, 0]);
+    world.check(&[("RL.RELEASE a first", "1")]);
+    assert_eq!(ended(&mut world, 2), [(both, "0".into())]);
+    // While one waits, a call over several limits that does not wait is denied, and takes nothing.
+    world.wait("RL.ACQUIRE a 2 0 2 BLOCK 0");
+    world.check(&[(
+        "RL.ALL 2 a c ACQUIRE 2 0 WINDOW 5 1min MS",
+        "[2 2 1 1 20000 1 [[2 2 1 1 20000 nil] [0 5 5 -1 0]]]",
+    )]);
+}
+
+#[test]
+fn what_a_call_over_several_limits_was_granted_is_given_back_on_every_key() {
+    let mut world = World::new();
+    world.reply("RL.ALL 2 a b WINDOW 1 1s WINDOW 3 1min 2");
+    let options = "WINDOW 1 1s WINDOW 3 1min 1 ACQUIRE 1 0 1 ID x ACQUIRE 4 0 2 CHECK BLOCK 0";
+    let waits = world.wait(&format!("RL.ALL 4 a b c d {options}"));
+    assert_eq!(world.server.ended(NOW_US + 1_000_000), [waits]);
+    world.server.withdraw(waits, NOW_US + 1_000_000);
+    world.at_us = 1_000_000;
+    world.check(&[
+        ("RL.WINDOW_RO a 1 1s", "[0 1 1 -1 0]"),
+        ("RL.WINDOW_RO b 3 1min", "[0 3 1 -1 60]"),
+        ("RL.HELD c", "[]"),
+        ("RL.INFO d", "[]"),
+    ]);
+}
+
+#[test]
+fn the_ids_of_a_waiting_call_are_taken_on_every_key() {
+    let mut world = World::new();
+    world.reply("RL.ACQUIRE a 1 0 1 LEASE 1h");
+    let all = "RL.ALL 2 a b ACQUIRE 1 0 1 ID x ACQUIRE 9 0 1 ID y";
+    let waits = world.wait(&format!("{all} BLOCK 0"));
+    for call in ["RL.ACQUIRE a 1 0 1 ID x", "RL.ACQUIRE b 9 0 1 ID y", all] {
+        world.check_error(call, "DUPLICATE ");
+    }
+    world.check(&[("RL.ACQUIRE b 9 0 1 ID x", "[0 9 8 -1 20 x]")]);
+    world.server.withdraw(waits, NOW_US);
+    world.check(&[("RL.ACQUIRE b 9 0 1 ID y", "[0 9 7 -1 20 y]")]);
+}
+
+#[test]
+fn a_call_over_several_limits_is_denied_at_once_if_one_of_them_can_never_allow_it_in_time() {
+    let mut world = World::new();
+    world.reply("RL.ALL 2 a b WINDOW 1 1s WINDOW 1 1min");
+    for line in [
+        "RL.ALL 2 a c WINDOW 1 1s WINDOW 5 1min 6 BLOCK 0",
+        "RL.ALL 2 a b WINDOW 1 1s WINDOW 1 1min BLOCK 59s",
+        "RL.ALL 2 a b WINDOW 1 1s WINDOW 1 1min CHECK BLOCK 59s",
+    ] {
+        let reply = spelled(&world.reply(line));
+        assert!(reply.starts_with("[1 "), "{line}: {reply}");
+    }
+    // SHADOW does not wait.
+    world.wait("RL.ALL 2 a b WINDOW 1 1s WINDOW 1 1min SHADOW BLOCK 2s");
+    world.check_error("RL.ALL 1 a WINDOW 1 1s BAN 5s BLOCK 1s", "ERR BAN and BLOCK must not ");
+    world.check_error("RL.ALL 2 a b WINDOW 1 1s ELSE WINDOW 1 1s BLOCK 1s", "ERR ELSE and BLOCK ");
+    world.check_error("RL.ALL_RO 1 a WINDOW 1 1s BLOCK 1s", "ERR syntax error: unknown option BL");
+    world
+        .check_error("RL.ALL 1 a WINDOW 1 1s MS BLOCK 1s MS", "ERR syntax error: MS is given more");
+    world.check_error("RL.ALL 1 a WINDOW 1 1s BLOCK 1s LEAVE 1", "ERR syntax error: unknown opti");
+}
+
+#[test]
+fn a_denial_of_several_limits_counts_once_when_the_wait_ends() {
+    let mut world = World::new();
+    world.reply("RL.ACQUIRE a 1 0 1 LEASE 1h");
+    let all = "RL.ALL 3 a b c ACQUIRE 1 0 1 WINDOW 9 1h COUNTDENIED WINDOW 9 1h BLOCK 1s";
+    let waits = world.wait(all);
+    world.check(&[("RL.WINDOW_RO b 9 1h", "[0 9 9 -1 0]")]);
+    // Others come and go meanwhile.
+    world.check(&[("RL.WINDOW b 9 1h", "[0 9 8 -1 3600]")]);
+    assert_eq!(ended(&mut world, 1_000_000), [(waits, "2".into())]);
+    world.check(&[
+        ("RL.WINDOW_RO b 9 1h", "[0 9 7 -1 3600]"),
+        ("RL.WINDOW_RO c 9 1h", "[0 9 9 -1 0]"),
+    ]);
+}
+
+#[test]
+fn those_who_wait_take_turns() {
+    let mut world = World::new();
+    world.reply("RL.THROTTLE k 0 1 1s");
+    let mut wait = |by: &str| world.wait(&format!("RL.THROTTLE k 0 1 1s 1 {by}BLOCK 1h"));
+    let a = [(); 4].map(|()| wait("BY a "));
+    let b = [(); 2].map(|()| wait("by b weight 2 "));
+    let [other] = [(); 1].map(|()| wait(""));
+    let mut order = Vec::new();
+    for second in 1..=7 {
+        order.extend(ended(&mut world, second * 1_000_000).into_iter().map(|(ticket, _)| ticket));
+    }
+    assert_eq!(order, [a[0], b[0], other, b[1], a[1], a[2], a[3]]);
+}
+
+#[test]
+fn a_call_with_block_is_barred_only_by_those_who_would_stand_before_it() {
+    let mut world = World::new();
+    world.reply("RL.WINDOW k 3 1min 2");
+    for _ in 0..2 {
+        world.wait("RL.WINDOW k 3 1min 2 BLOCK 0 BY a");
+    }
+    // The first turn of b comes before the second of a, but behind its first, which waits for 2.
+    world.wait("RL.WINDOW k 3 1min 1 BLOCK 0 BY b");
+    let mut world = World::new();
+    world.reply("RL.WINDOW k 4 1min 2");
+    world.wait("RL.WINDOW k 4 1min 3 LEAVE 1 BLOCK 0 BY a");
+    // Of a smaller LEAVE, so it is granted on arrival.
+    world.check(&[("RL.WINDOW k 4 1min 1 BLOCK 0 BY b", "[0 4 1 -1 60]")]);
+    // Without BLOCK only a smaller LEAVE counts.
+    world.check(&[("RL.WINDOW k 4 1min 1 LEAVE 1 MS", "[1 4 1 60000 60000]")]);
+}

@@ -5,6 +5,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::limits::{LimitSpec, WindowKind};
 use crate::reply::TimeUnit;
+use crate::waiting::Block;
 use engine::anchor::{AnchorError, Start};
 use engine::calendar::Zone;
 use engine::decimal::parse_i64;
@@ -30,6 +31,8 @@ pub struct Options<'a> {
     pub zone: Option<Zone>,
     /// The value of ID.
     pub id: Option<&'a [u8]>,
+    /// The value of BY.
+    who: Option<&'a [u8]>,
 }
 
 impl<'a> Options<'a> {
@@ -81,6 +84,12 @@ impl<'a> Options<'a> {
         self.numbers.iter().find(|(other, _)| *other == option).map(|(_, number)| *number)
     }
 
+    /// Returns how the call waits. `None` without BLOCK.
+    pub fn block(&self) -> Option<Block<'a>> {
+        let ms = self.number(OptionSet::BLOCK)?;
+        Some(Block { ms, who: self.who, weight: self.number(OptionSet::WEIGHT).unwrap_or(1) })
+    }
+
     /// Returns the unit of the times in the reply.
     pub fn unit(&self) -> TimeUnit {
         match self.has(OptionSet::MS) {
@@ -130,6 +139,10 @@ impl<'a> Options<'a> {
             }
             OptionValue::Id => {
                 self.id = Some(is_id(word).then_some(word).ok_or(row.error)?);
+                return Ok(());
+            }
+            OptionValue::Who => {
+                self.who = Some(is_id(word).then_some(word).ok_or(row.error)?);
                 return Ok(());
             }
         };
