@@ -211,8 +211,10 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             },
             count_denied: options.has(OptionSet::COUNTDENIED),
             ban_ms: match &policy {
-                Some(policy) => policy.ban_ms.filter(|_| permits_ban()),
-                None => options.number(OptionSet::BAN),
+                Some(policy) if !options.has(OptionSet::BAN) => {
+                    policy.ban_ms.filter(|_| permits_ban())
+                }
+                _ => options.number(OptionSet::BAN),
             },
             shadow: policy.as_ref().is_some_and(|policy| policy.shadow),
             check: false,

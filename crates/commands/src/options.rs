@@ -134,11 +134,12 @@ options! {
         ..OptionRow::with_value(c"ahead-ms", OptionValue::Duration { min_ms: 1 })
     };
 
-    /// `BAN ms`: a denial closes the key for this long.
+    /// `BAN ms`: a denial closes the key for this long. With FORCE the call itself does.
     BAN = OptionRow {
-        excludes: set!(ATMOST | FORCE | BLOCK | AHEAD),
+        excludes: set!(ATMOST | BLOCK | AHEAD),
         min_quantity: 1,
         part_of_limit: true,
+        of_call_with: OptionSet::FORCE,
         ..OptionRow::with_value(c"ban-ms", OptionValue::Duration { min_ms: 1 })
     };
 
@@ -246,6 +247,9 @@ pub struct OptionRow {
     pub min_quantity: i64,
     /// True for a part of the limit, which the definition of a policy may have, but not a call with `@policy`.
     pub part_of_limit: bool,
+    /// The option with which it is no part of the limit, and may be combined with the quantities of that option. May be
+    /// empty.
+    pub of_call_with: OptionSet,
     /// The error for period 0, a semaphore. `None` if the option may be used with it.
     pub semaphore_error: Option<Error>,
     /// The name in COMMAND DOCS of a choice between neighbours that exclude each other. The first of their rows has it.
@@ -293,6 +297,7 @@ impl OptionRow {
         needs: OptionSet::empty(),
         min_quantity: i64::MIN,
         part_of_limit: false,
+        of_call_with: OptionSet::empty(),
         semaphore_error: None,
         choice: None,
         group: None,
@@ -316,10 +321,11 @@ impl OptionRow {
         quantity: i64,
         limit: Option<&LimitSpec>,
     ) -> Result<(), Error> {
-        if quantity < self.min_quantity {
+        let is_of_call = others.intersects(self.of_call_with);
+        if quantity < self.min_quantity && !is_of_call {
             return Err(Error::QuantityBelow(self.name, self.min_quantity));
         }
-        if self.part_of_limit && limit.is_none() {
+        if self.part_of_limit && limit.is_none() && !is_of_call {
             return Err(Error::BesidePolicy(self.name));
         }
         if let Some(excluded) = self.excludes.intersection(others).rows().next() {

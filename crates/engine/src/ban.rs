@@ -1,4 +1,4 @@
-//! BAN: a key that is closed for a while because a call was denied.
+//! BAN: a key that is closed for a while, because a call was denied or because a caller says so (FORCE).
 //!
 //! ```text
 //! denied with BAN 10min                 the end              granted
@@ -7,7 +7,7 @@
 //!
 //! A ban has an end and a length. After its end it stays with the key as a mark until something is granted, or until the key
 //! is clear for a moment, whether or not a call comes then. While the mark stays, the key is not banned again, so
-//! waiting for the retry_after of a denial suffices.
+//! waiting for the retry_after of a denial suffices. FORCE closes the key in spite of a mark.
 
 use crate::decimal::{parse_u64, split_once};
 use crate::entry::LAST_US;
@@ -130,6 +130,17 @@ impl BanNow {
     /// Returns whether it must be rewritten because the clock was set back.
     pub fn is_from_future(&self) -> bool {
         self.is_from_future
+    }
+
+    /// Returns the ban after a call that closes the key for `length_ms` from `now_us` on (FORCE). A ban that ends then or
+    /// later stays as it is.
+    pub(crate) fn closed(self, now_us: u64, length_ms: u64) -> BanNow {
+        let new = BanNow::starting(now_us, length_ms);
+        if self.left_us < new.left_us {
+            new
+        } else {
+            self
+        }
     }
 
     /// Returns the ban that stays after this call: one that runs, or the mark of a past one unless something is `granted` or

@@ -1,6 +1,6 @@
 //! The request of one call to one key.
 
-use crate::decision::{Ask, Quantity};
+use crate::decision::{Ask, Manner, Quantity};
 use crate::reservation::Id;
 use crate::rule::Rule;
 use crate::throttle::Rate;
@@ -14,7 +14,7 @@ pub struct Request {
     pub ask: Ask,
     /// A denied call counts too (COUNTDENIED).
     pub count_denied: bool,
-    /// A denial closes the key for this many milliseconds (BAN).
+    /// A denial closes the key for this many milliseconds (BAN). With FORCE the call itself does.
     pub ban_ms: Option<u64>,
     /// The limit never denies (SHADOW).
     pub shadow: bool,
@@ -85,6 +85,12 @@ impl Request {
     /// Only a request that takes something stands in line.
     pub fn takes(&self) -> bool {
         self.ask.quantity.takes()
+    }
+
+    /// Returns for how many milliseconds the call closes the key, whatever is counted (BAN with FORCE).
+    #[inline]
+    pub(crate) fn closes_for_ms(&self) -> Option<u64> {
+        self.ban_ms.filter(|_| self.ask.manner == Manner::Force)
     }
 
     /// Returns the quantity that must remain for others (LEAVE), which orders a line.

@@ -1,7 +1,6 @@
 //! Applies, releases or renews reservations, in the steps of any call: [`plan`] reads the key and returns what to write, and
 //! [`SettlePlan::write`] writes it.
 
-use crate::entry::Entries;
 use crate::expiry::Expiry;
 use crate::refusal::Refusal;
 use crate::reservation::{lease_end_us, OwnedReservation, Reservation};
@@ -120,14 +119,7 @@ pub fn plan<'p, S: Store>(
             let renewed = Some(Reservation { lease_ms, lease_end_us, gone_us, ..old });
             let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
             let count = WindowCount::read(key.events(), rule_now)?;
-            let mut expiry = count.expiry();
-            if count.has_future() {
-                // A renewal leaves events from the future where they are, so the key must live as long as they may count.
-                let newest = key.events().newest(None)?;
-                let expires_us =
-                    newest.and_then(|newest| store.expires_us(&rule, newest.newest_us));
-                expiry = expiry.extend_to(expires_us);
-            }
+            let expiry = store.unhealed_expiry(&rule, &count, key.events())?;
             Ok(SettlePlan::Settle { ids, applied: None, renewed, expiry: Some(expiry) })
         }
     }

@@ -17,7 +17,7 @@ use crate::reservation::ReservationRef;
 use crate::reservations::Reservations;
 use crate::rule::{Rule, RuleNow, RuleText};
 use crate::throttle::{BucketEdit, Stored};
-use crate::window::EventEdit;
+use crate::window::{EventEdit, WindowCount};
 use std::convert::Infallible;
 
 /// How a call opens a key.
@@ -68,6 +68,23 @@ pub trait Store {
             true => self.expires_us(rule, lease_end_us).ok_or(Refusal::Clock),
             false => Ok(lease_end_us),
         }
+    }
+
+    /// Returns the time for which the events that `count` read from `events` under this rule need the key, if the call
+    /// leaves those from the future where they are.
+    ///
+    /// # Errors
+    ///
+    /// That of reading `events`.
+    fn unhealed_expiry<E: Entries>(
+        &self,
+        rule: &Rule,
+        count: &WindowCount,
+        events: &mut E,
+    ) -> Result<Expiry, E::Error> {
+        let newest = if count.has_future() { events.newest(None)? } else { None };
+        let expires_us = newest.and_then(|newest| self.expires_us(rule, newest.newest_us));
+        Ok(count.expiry().extend_to(expires_us))
     }
 
     /// Returns about how many entries from the future a call merges at most after the clock was set back.

@@ -268,6 +268,8 @@ pub struct Bucket<'r> {
     empty: Attos,
     /// The arrival time, at least `now`.
     tat: Attos,
+    /// The arrival time as it is stored, which may lie before `now` or too far ahead.
+    stored_tat: Attos,
     /// The stored time was beyond an empty bucket and its debt, because the clock was set back or the rate changed.
     is_from_future: bool,
     ban: BanNow,
@@ -279,7 +281,7 @@ impl<'r> Bucket<'r> {
         let now = u128::from(now_us).saturating_mul(ATTOS_PER_US);
         let empty = now.saturating_add(rate.bucket);
         let ban = BanNow::default();
-        Bucket { rate, now_us, now, empty, tat: now, is_from_future: false, ban }
+        Bucket { rate, now_us, now, empty, tat: now, stored_tat: now, is_from_future: false, ban }
     }
 
     /// Sets the state to a stored one.
@@ -288,6 +290,7 @@ impl<'r> Bucket<'r> {
         let last = self.empty.saturating_add(debt);
         let time = stored.tat();
         (self.tat, self.is_from_future) = (time.clamp(self.now, last), time > last);
+        self.stored_tat = time;
         if stored.ban.is_some() {
             self.ban = BanNow::at(stored.ban, self.now_us);
             if self.tat == self.now {
@@ -386,6 +389,22 @@ impl<'r> Bucket<'r> {
         (after, edit)
     }
 
+    /// Returns the bucket after a call that also closes the key for `ban_ms` (FORCE), and what to write. `self` and `edit`
+    /// are what [`Bucket::grant`] returned. A call that counts nothing leaves the stored time where it is, even if that is
+    /// too far ahead.
+    pub fn close(&self, edit: BucketEdit, ban_ms: u64) -> (Bucket<'r>, BucketEdit) {
+        let ban = self.ban.closed(self.now_us, ban_ms);
+        let edit = match edit {
+            BucketEdit::Keep if ban == self.ban && !ban.is_from_future() => BucketEdit::Keep,
+            BucketEdit::Keep => {
+                let (ns, attos) = split_ns(self.stored_tat);
+                BucketEdit::Store(Stored { ns, attos, ..self.stored(self.tat, ban.ban_or_mark()) })
+            }
+            BucketEdit::Store(_) | BucketEdit::Delete => self.store(self.tat, ban.ban_or_mark()),
+        };
+        (Bucket { ban, ..*self }, edit)
+    }
+
     /// Returns the verdict on a denied call, the bucket after it, and what to write. A state from the future is written
     /// back, so that the wait in the reply is long enough. The call closes the key for `ban_ms` if the bucket holds less
     /// than the call's quantity, and something was granted since the last ban.
@@ -414,13 +433,19 @@ impl<'r> Bucket<'r> {
 
     #[inline(always)]
     fn store(&self, tat: Attos, ban: Option<Ban>) -> BucketEdit {
+        BucketEdit::Store(self.stored(tat, ban))
+    }
+
+    /// Returns the state with this arrival time and its debt, to be stored.
+    #[inline(always)]
+    fn stored(&self, tat: Attos, ban: Option<Ban>) -> Stored {
         let debt = tat.saturating_sub(self.empty);
         // Most buckets have none. `judge` and the stored value bound it.
         let debt_ns = match debt {
             0 => 0,
             _ => split_ns(debt.saturating_add(ATTOS_PER_NS - 1)).0.min(MAX_DEBT_NS),
         };
-        BucketEdit::Store(Stored { ban, ..Stored::new(tat, debt_ns) })
+        Stored { ban, ..Stored::new(tat, debt_ns) }
     }
 
     /// Returns the decision about a call with this verdict, on the bucket as it is now.

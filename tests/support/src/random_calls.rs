@@ -187,6 +187,14 @@ impl RandomCalls {
         }
     }
 
+    /// The options of a call that closes its key.
+    fn close(&mut self) {
+        if self.one_in(20) {
+            self.option("FORCE");
+            self.option("BAN");
+        }
+    }
+
     /// The options that say how a window counts.
     fn shape(&mut self) {
         match self.below(10) {
@@ -238,6 +246,7 @@ impl RandomCalls {
                 self.limit('t');
                 self.quantity(true);
                 self.options(&["LEAVE", "ATMOST", "FORCE", "AHEAD", "BAN", "MS"], 7);
+                self.close();
             }
             20..=44 => {
                 self.say_one(&["RL.WINDOW", "RL.WINDOW", "RL.WINDOW", "RL.WINDOW_RO"]);
@@ -247,6 +256,7 @@ impl RandomCalls {
                 self.quantity(true);
                 self.shape();
                 self.options(&["LEAVE", "ATMOST", "FORCE", "COUNTDENIED", "BAN", "MS"], 7);
+                self.close();
             }
             45..=64 => {
                 self.say_one(&["RL.ACQUIRE", "RL.ACQUIRE", "RL.ACQUIRE", "RL.ACQUIRE_RO"]);

@@ -24,7 +24,7 @@ const TAKERS: [(&str, &str); 11] = [
 
 /// Options that exclude each other, in the order of the error.
 const EXCLUDED: &str = "BUCKETS FIXED, LEAVE FORCE, ATMOST FORCE, BLOCK FORCE, COUNTDENIED FORCE, AHEAD FORCE, \
-    LEAVE AHEAD, ATMOST AHEAD, BLOCK AHEAD, ATMOST BAN, FORCE BAN, BLOCK BAN, AHEAD BAN, ID CHECK, LEASE CHECK, \
+    LEAVE AHEAD, ATMOST AHEAD, BLOCK AHEAD, ATMOST BAN, BLOCK BAN, AHEAD BAN, ID CHECK, LEASE CHECK, \
     COUNTLAPSED CHECK, COUNTDENIED CHECK, BAN CHECK, SHADOW CHECK, COUNTDENIED SHADOW";
 
 /// Words that are not numbers.
@@ -330,6 +330,11 @@ fn some_options_need_a_quantity_that_takes() {
             }
         }
     }
+    // With FORCE a ban closes the key even without a quantity.
+    server.accepts("RL.THROTTLE k 4 1 1 0 FORCE BAN 5s");
+    server.accepts("RL.WINDOW k 4 60 0 BAN 5s FORCE");
+    let error = "ERR FORCE must not be used with a quantity below 0";
+    server.refuses("RL.WINDOW k 4 60 -1 BAN 5s FORCE", error);
 }
 
 #[test]
@@ -443,6 +448,11 @@ fn the_options_of_a_limit_belong_to_its_policy() {
             }
         }
     }
+    // With FORCE a ban is part of the call.
+    server.accepts("RL.THROTTLE k @rate FORCE BAN 5s");
+    server.accepts("RL.WINDOW k @window 0 BAN 5s FORCE");
+    let error = "ERR BUCKETS must not be used with a policy";
+    server.refuses("RL.WINDOW k @window 0 BAN 5s FORCE BUCKETS 9", error);
     for (_, accepted) in TAKERS {
         for option in accepted.split(' ') {
             let needed = needed(option);

@@ -275,6 +275,8 @@ fn the_ban_of_a_policy_begins_only_where_a_call_may_have_one() {
     for (line, bans) in [
         ("RL.WINDOW k @p 1", true),
         ("RL.WINDOW k @p 1 FORCE", false),
+        // This ban is the call's own.
+        ("RL.WINDOW k @p 0 FORCE BAN 5s", true),
         ("RL.WINDOW k @p 1 ATMOST", false),
         ("RL.WINDOW k @p 1 BLOCK 1", false),
         ("RL.ALL 1 k WINDOW @p CHECK", false),
@@ -292,6 +294,35 @@ fn the_ban_of_a_policy_begins_only_where_a_call_may_have_one() {
         world.at_us = 3_000_000;
         let reply = spelled(&world.reply("RL.WINDOW k 1 1s 1"));
         assert!(reply.starts_with(if bans { "[1 " } else { "[0 " }), "{line}: {reply}");
+    }
+}
+
+/// The ban ends 558 us before 5 seconds have passed.
+#[test]
+fn calls_in_line_are_tried_when_a_ban_of_force_ends() {
+    for (fill, take, free) in [
+        ("RL.ACQUIRE k 1 1s 1 ID x LEASE 1h", "RL.WINDOW k 1 1s", "RL.RELEASE k x"),
+        ("RL.THROTTLE k 0 1 1h", "RL.THROTTLE k 0 1 1h", "RL.THROTTLE k 0 1 1h -1"),
+    ] {
+        let mut world = World::new();
+        world.reply(fill);
+        let first = world.wait(&format!("{take} 1 BLOCK 0"));
+        assert!(
+            spelled(&world.reply(&format!("{take} 0 FORCE BAN 5s MS"))).starts_with("[0 1 0 -1 ")
+        );
+        world.at_us = 1_000_000;
+        world.reply(free);
+        // It has not taken what was given back, and stays before those that come later.
+        assert!(world.server.ended(NOW_US + world.at_us).is_empty());
+        let denied = spelled(&world.reply(&format!("{take} 1 BLOCK 3999 MS")));
+        assert_eq!(denied, "[1 1 0 4000 4000]", "{take}");
+        let second = world.wait(&format!("{take} 1 BLOCK 4s MS"));
+        let end_us = NOW_US + 5_000_000 - 558;
+        assert!(world.server.ended(end_us - 1).is_empty());
+        assert_eq!(world.server.ended(end_us), [first], "{take}");
+        assert_eq!(world.server.ended(NOW_US + 5_000_000), [first, second], "{take}");
+        let denied = world.server.take_reply(second, NOW_US + 5_000_000).unwrap();
+        assert!(spelled(&denied).starts_with("[1 1 0 "), "{take}");
     }
 }
 

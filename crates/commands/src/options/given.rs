@@ -66,9 +66,13 @@ impl<'a> Options<'a> {
         self.effective.rows().try_for_each(|row| row.check(self.effective, quantity, limit))
     }
 
-    /// Returns whether this option, which was not given, could be added to those that were, with this quantity.
+    /// Returns whether this part of a limit, which was not given, could be added to the options that were, with this
+    /// quantity.
     pub fn permits(&self, option: OptionSet, quantity: i64) -> bool {
-        let clashes = |row: &OptionRow| self.effective.rows().any(|other| row.clashes_with(other));
+        let clashes = |row: &OptionRow| {
+            self.effective.intersects(row.of_call_with)
+                || self.effective.rows().any(|other| row.clashes_with(other))
+        };
         option.rows().all(|row| quantity >= row.min_quantity && !clashes(row))
     }
 

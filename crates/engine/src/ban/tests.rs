@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::decide::Mode;
-use crate::decision::{Ask, Manner, Quantity};
-use crate::memory::Memory;
+use crate::decision::{Ask, Manner, Quantity, Verdict};
+use crate::memory::tests::{acquire, window};
+use crate::memory::{Memory, SavedValue};
 use crate::model::decide;
 use crate::period::Period;
 use crate::properties::{cases, START_US};
@@ -28,16 +29,17 @@ enum BanAct {
 
 fn acts() -> impl Strategy<Value = Vec<BanAct>> {
     let ban = prop_oneof![Just(None), select(vec![1u64, 3, 10, 40]).prop_map(Some)];
-    let take = (1..=LIMIT + 1, ban, 0..8, any::<bool>()).prop_map(
+    let take = (0..=LIMIT + 1, ban, 0..8, any::<bool>()).prop_map(
         |(quantity, ban_ms, manner, count_denied)| {
             let manner = match manner {
-                0 => Manner::Force,
-                1 => Manner::AtMost,
+                0 | 1 => Manner::Force,
+                2 => Manner::AtMost,
                 _ => Manner::Whole,
             };
-            let plain = manner == Manner::Whole;
-            let count_denied = count_denied && manner != Manner::Force;
-            BanAct::Take { quantity, ban_ms: ban_ms.filter(|_| plain), manner, count_denied }
+            let (force, may_ban) = (manner == Manner::Force, manner != Manner::AtMost);
+            let quantity = if force { quantity } else { quantity.max(1) };
+            let ban_ms = ban_ms.filter(|_| may_ban);
+            BanAct::Take { quantity, ban_ms, manner, count_denied: count_denied && !force }
         },
     );
     let pass = prop_oneof![0u64..2_000, 0u64..30_000];
@@ -134,16 +136,25 @@ fn check(limit: Limit, mut used: Used, acts: Vec<BanAct>) {
             BanAct::Look => request.ask.quantity = Quantity::Look,
             BanAct::GiveBack(quantity) => request.ask.quantity = Quantity::GiveBack(quantity),
             BanAct::Take { quantity, ban_ms, manner, count_denied } => {
-                request.ask = Ask { manner, ..Ask::whole(Quantity::Take(quantity)) };
+                let quantity = Quantity::from_signed(quantity.cast_signed());
+                request.ask = Ask { manner, ..Ask::whole(quantity) };
                 (request.ban_ms, request.count_denied) = (ban_ms, count_denied);
             }
         }
+        let (before, ban_before) = (memory.save(b"k"), ban_us);
         let decision = memory.decide(b"k", &request, now_us, || unreachable!()).unwrap();
         let mut expected: Option<u64> = None;
         match act {
             BanAct::Pass(_) | BanAct::Look => {}
             BanAct::GiveBack(quantity) => used.give_back(now_us, quantity),
-            BanAct::Take { quantity, manner: Manner::Force, .. } => used.take(now_us, quantity),
+            BanAct::Take { quantity, manner: Manner::Force, ban_ms, .. } => {
+                used.take(now_us, quantity);
+                let end_us = ban_ms.map(|length_ms| (now_us / 1_000 + length_ms) * 1_000);
+                ban_us = ban_us.max(end_us);
+                if quantity == 0 && ban_us == ban_before {
+                    assert_eq!(memory.save(b"k"), before, "step {step}: {act:?}");
+                }
+            }
             BanAct::Take { quantity, ban_ms, manner, count_denied } => {
                 let min_taken = if manner == Manner::AtMost { 1 } else { quantity };
                 let taken = quantity.min(u64::try_from(free).unwrap_or(0));
@@ -195,6 +206,105 @@ proptest! {
     fn buckets_ban_as_the_definition_says(acts in acts()) {
         let rate = Rate::new(LIMIT - 1, LIMIT, PERIOD_MS).unwrap();
         check(Limit::Rate(rate), Used::Bucket(0), acts);
+    }
+}
+
+/// A call that closes the key for `ban_ms` (FORCE), and counts a quantity.
+fn closing(limit: Limit, quantity: i64, ban_ms: u64) -> Request {
+    let ask = Ask { manner: Manner::Force, ..Ask::whole(Quantity::from_signed(quantity)) };
+    Request { ask, ban_ms: Some(ban_ms), ..Request::new(limit) }
+}
+
+/// Returns the ban of the key `k`, and what else it holds, as texts.
+fn ban_and_rest(memory: &Memory) -> (String, Vec<String>) {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    match memory.save(b"k").unwrap().value {
+        SavedValue::Bucket(value) => {
+            let value = text(value);
+            let (rest, ban) = value.split_once('!').unwrap_or((&value, ""));
+            (ban.into(), vec![rest.into()])
+        }
+        SavedValue::Window { reserved, entries } => {
+            let reserved: Vec<_> = reserved.into_iter().map(text).collect();
+            let ban = reserved.iter().find_map(|member| member.strip_prefix('!'));
+            let rest = reserved.iter().filter(|member| !member.starts_with('!')).cloned();
+            let entries =
+                entries.into_iter().map(|(score, entry)| format!("{score} {}", text(entry)));
+            (ban.unwrap_or_default().into(), rest.chain(entries).collect())
+        }
+    }
+}
+
+/// After the clock was set back by a minute, FORCE with a quantity of 0 corrects the ban and nothing else.
+#[test]
+fn a_ban_without_a_quantity_heals_nothing_but_the_ban() {
+    let back_us = START_US - 60_000_000;
+    let bucket = Limit::Rate(Rate::new(9, 1, 1_000).unwrap());
+    let end = |now_us: u64, length_ms: u64| format!("{}~{length_ms}", now_us / 1_000 + length_ms);
+    for limit in [bucket, Limit::Window(window("100s", 9))] {
+        let memory = Memory::default();
+        let decide = |request: &Request, now_us| {
+            memory.decide(b"k", request, now_us, || unreachable!()).unwrap()
+        };
+        if let Limit::Window(window) = limit {
+            decide(&acquire(window, "x", 30_000), START_US);
+        }
+        // A debt of 3 in a bucket.
+        decide(&closing(limit, 13, 10_000), START_US);
+        let (ban, rest) = ban_and_rest(&memory);
+        let expires_at_ms = memory.expires_at_ms(b"k", START_US).unwrap();
+        assert_eq!(ban, end(START_US, 10_000));
+        for (length_ms, ban) in [
+            // It ends 10 s from now on, later than this one.
+            (5_000, end(back_us, 10_000)),
+            (10_000, end(back_us, 10_000)),
+            (10_001, end(back_us, 10_001)),
+        ] {
+            let decision = decide(&closing(limit, 0, length_ms), back_us);
+            assert_eq!((decision.verdict, decision.remaining), (Verdict::taking(0), 0));
+            assert_eq!(ban_and_rest(&memory), (ban, rest.clone()), "{limit:?} {length_ms}");
+            // The time that the rest needs has not changed.
+            let lives_ms = memory.expires_at_ms(b"k", back_us).unwrap();
+            assert!(lives_ms <= expires_at_ms && lives_ms + 1_000 > expires_at_ms, "{lives_ms}");
+        }
+        // With a quantity it heals all.
+        decide(&closing(limit, 1, 5_000), back_us);
+        let (ban, healed) = ban_and_rest(&memory);
+        assert_eq!(ban, end(back_us, 10_001));
+        assert!(healed.len() == rest.len() && healed.iter().all(|one| !rest.contains(one)));
+    }
+}
+
+#[test]
+fn a_debt_is_stored_as_it_then_is_by_a_ban_without_a_quantity() {
+    let limit = Limit::Rate(Rate::new(9, 1, 1_000).unwrap());
+    let memory = Memory::default();
+    let decide = |request: &Request, now_us| {
+        memory.decide(b"k", request, now_us, || unreachable!()).unwrap()
+    };
+    decide(&closing(limit, 13, 1_000), START_US);
+    let (_, before) = ban_and_rest(&memory);
+    let tat = before[0].strip_suffix("+3000000000").unwrap();
+    for (after_us, debt) in [(1_000_000, "+2000000000"), (3_000_000, ""), (9_000_000, "")] {
+        decide(&closing(limit, 0, 5_000), START_US + after_us);
+        assert_eq!(ban_and_rest(&memory).1, [format!("{tat}{debt}")], "{after_us}");
+    }
+}
+
+#[test]
+fn a_key_that_holds_only_a_ban_lives_as_long_as_that() {
+    let bucket = Limit::Rate(Rate::new(0, 1, 1_000).unwrap());
+    let window = Limit::Window(window("1s", 1));
+    // The clock is set back by an hour, so that the ban ends earlier.
+    for (limit, backs_us) in [(bucket, &[0][..]), (window, &[0, 3_600_000_000])] {
+        let memory = Memory::default();
+        for back_us in backs_us {
+            let now_us = START_US - back_us;
+            let request = closing(limit, 0, 10_000);
+            memory.decide(b"k", &request, now_us, || unreachable!()).unwrap();
+            let lives_ms = memory.expires_at_ms(b"k", now_us).unwrap();
+            assert_eq!(lives_ms, now_us / 1_000 + 10_900, "{limit:?} {back_us}");
+        }
     }
 }
 

@@ -54,7 +54,10 @@ impl<'r, S: Store> BucketState<'r, S> {
         let (ask, before) = (&self.request.ask, &self.before);
         let (verdict, after, edit) = match action {
             Action::Grant => {
-                let (after, edit) = before.grant(ask, verdict);
+                let (mut after, mut edit) = before.grant(ask, verdict);
+                if let Some(ban_ms) = self.request.closes_for_ms() {
+                    (after, edit) = after.close(edit, ban_ms);
+                }
                 (verdict, after, edit)
             }
             Action::Heal if ask.quantity.takes() => before.deny(ask, verdict, None),

@@ -8,12 +8,15 @@ use super::Action;
 use crate::ban::{Ban, BanNow};
 use crate::decision::{Decision, Manner, Obstacle, Quantity, Verdict};
 use crate::entry::{check_clock, MAX_SUM};
+use crate::expiry::Expiry;
 use crate::refusal::Refusal;
 use crate::request::{NewReservation, Request, WindowLimit};
 use crate::reservation::{lease_end_us, Id, OwnedReservation, Reservation};
 use crate::reservations::Reservations;
 use crate::store::{Store, WindowEdit, WindowKey};
-use crate::window::{freed_at_us, EventChange, EventPlan, Room, WindowCount, WindowUsage};
+use crate::window::{
+    freed_at_us, EventChange, EventEdit, EventPlan, Room, WindowCount, WindowUsage,
+};
 
 /// The window as the call found it, and the changes that were planned.
 pub(crate) struct WindowState<'r, S: Store> {
@@ -120,19 +123,27 @@ pub(crate) struct WindowChange {
     reservation: Option<OwnedReservation>,
     /// The ban after the call, or the mark of a past one.
     ban: Option<Ban>,
-    /// The call gives back: reservations and the TTL stay as they are.
-    gives_back: bool,
+    /// Drops reservations that are gone, and rewrites those from the future: a bounded number of each.
+    clean: bool,
+    /// The time for which the events need the key. `None` leaves the TTL as it is.
+    expiry: Option<Expiry>,
 }
 
 impl WindowChange {
+    /// Creates the change of a call that is denied.
+    fn denied(events: EventPlan, ban: Option<Ban>) -> WindowChange {
+        let expiry = Some(events.after.expiry());
+        WindowChange { events, reservation: None, ban, clean: true, expiry }
+    }
+
     #[inline(always)]
     pub(super) fn edit(&self) -> WindowEdit<'_> {
         WindowEdit {
             events: &self.events.edit,
             reservation: self.reservation.as_ref().map(Reservation::borrowed),
-            clean: !self.gives_back,
+            clean: self.clean,
             ban: self.ban,
-            expiry: (!self.gives_back).then(|| self.events.after.expiry()),
+            expiry: self.expiry,
         }
     }
 }
@@ -234,7 +245,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         match action {
             Action::Look => Ok(self.keep(verdict)),
             Action::Grant => match (self.request.ask.quantity, self.new) {
-                (Quantity::Look, _) => Ok(self.keep(verdict)),
+                (Quantity::Look, _) => self.look(verdict),
                 (Quantity::GiveBack(quantity), _) => self.give_back(verdict, quantity),
                 (Quantity::Take(_), None) => self.record(verdict),
                 (Quantity::Take(_), Some(new)) => self.reserve(verdict, new, new_id),
@@ -249,6 +260,30 @@ impl<'r, S: Store> WindowState<'r, S> {
         self.before.decision(verdict, self.window, None)
     }
 
+    /// Closes the key if the call does so with FORCE, and changes nothing else.
+    fn look(&mut self, verdict: Verdict) -> Result<Decision, S::Error> {
+        let after = WindowMoment { ban: self.ban_if_closed(), ..self.before };
+        let ban = after.ban.ban_or_mark();
+        if self.request.closes_for_ms().is_some() && ban != self.key.ban() {
+            let (count, rule) = (after.count, &self.window.rule);
+            let expiry = Some(self.store.unhealed_expiry(rule, &count, self.key.events())?);
+            let events = EventPlan { edit: EventEdit::default(), after: count };
+            self.change =
+                Some(WindowChange { events, reservation: None, ban, clean: false, expiry });
+        }
+        Ok(after.decision(verdict, self.window, None))
+    }
+
+    /// Returns the ban, which begins with the call if that closes the key with FORCE.
+    #[inline(always)]
+    fn ban_if_closed(&self) -> BanNow {
+        let ban = self.before.ban;
+        match self.request.closes_for_ms() {
+            None => ban,
+            Some(ban_ms) => ban.closed(self.before.now_us(), ban_ms),
+        }
+    }
+
     /// Changes the window as a call does that is granted, or that gives back.
     #[inline(always)]
     fn granted(
@@ -258,13 +293,16 @@ impl<'r, S: Store> WindowState<'r, S> {
         reservation: Option<OwnedReservation>,
         gives_back: bool,
     ) -> Decision {
-        let mut after = WindowMoment { count: events.after, ..self.before };
+        let ban = self.ban_if_closed();
+        let mut after = WindowMoment { count: events.after, ban, ..self.before };
         if let Some(made) = &reservation {
             after.add(made);
         }
         let ban = after.ban.ban_after(self.request.ask.takes_unforced(), after.is_clear());
         let id = reservation.as_ref().map(|made| made.id);
-        self.change = Some(WindowChange { events, reservation, ban, gives_back });
+        // Giving back leaves reservations and the TTL as they are.
+        let expiry = (!gives_back).then(|| events.after.expiry());
+        self.change = Some(WindowChange { events, reservation, ban, clean: !gives_back, expiry });
         after.decision(verdict, self.window, id)
     }
 
@@ -345,7 +383,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         if is_new_ban || self.key.reservations().must_write() || after.count.has_future() {
             let events = self.change_events(EventChange::Heal)?;
             after.count = events.after;
-            self.change = Some(WindowChange { events, reservation: None, ban, gives_back: false });
+            self.change = Some(WindowChange::denied(events, ban));
         }
         Ok(after.decision(verdict.deny_for_ban(after.ban.left_us()), self.window, None))
     }
@@ -363,7 +401,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let events = self.change_events(record)?;
         let after = WindowMoment { count: events.after, ban, ..self.before };
         let ban = ban.ban_or_mark();
-        self.change = Some(WindowChange { events, reservation: None, ban, gives_back: false });
+        self.change = Some(WindowChange::denied(events, ban));
         let verdict = after.verdict(&mut self.key, self.request, self.window, self.barred)?;
         Ok(after.decision(verdict, self.window, None))
     }
