@@ -94,10 +94,9 @@ struct State {
 }
 
 impl Cluster {
-    fn new(first: Box<Client>, others: Vec<Client>, deadline: Option<Duration>) -> Cluster {
-        let seeds = std::iter::once(&*first).chain(&others).cloned();
-        let seeds =
-            seeds.map(|seed| Arc::new(Server::new(Source::Client(Box::new(seed)), deadline)));
+    fn new(first: Box<Client>, others: Vec<Source>, deadline: Option<Duration>) -> Cluster {
+        let seeds = std::iter::once(Source::Client(first.clone())).chain(others);
+        let seeds = seeds.map(|seed| Arc::new(Server::new(seed, deadline)));
         let state = State { seeds: seeds.collect(), ..State::default() };
         Cluster { first, deadline, state: Mutex::new(state) }
     }

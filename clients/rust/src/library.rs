@@ -43,7 +43,7 @@ pub(crate) enum Kind {
     /// Some nodes of a cluster. The settings of the first apply to all.
     Cluster {
         first: Box<Client>,
-        others: Vec<Client>,
+        others: Vec<Source>,
     },
 }
 
@@ -124,10 +124,15 @@ impl Servers {
     ) -> Result<Servers, Error> {
         let mut nodes = nodes.into_iter().map(client);
         let first = nodes.next().unwrap_or_else(|| Err(Error::no_nodes()))?;
-        Ok(Servers(Kind::Cluster {
-            first: Box::new(first),
-            others: nodes.collect::<Result<_, _>>()?,
-        }))
+        let others = nodes.map(|node| {
+            let node = Source::Client(Box::new(node?));
+            match node.address() {
+                Some((host, port)) => Source::node(&first, host.to_owned(), port),
+                None => Ok(node),
+            }
+        });
+        let others = others.collect::<Result<_, _>>()?;
+        Ok(Servers(Kind::Cluster { first: Box::new(first), others }))
     }
 
     /// Creates `Servers` that another client library connects to.
@@ -215,11 +220,13 @@ impl Source {
         Ok(Source::Client(Box::new(client(info.set_addr(addr))?)))
     }
 
-    /// Returns the host, for nodes of a cluster that do not know their own.
-    pub fn host(&self) -> Option<&str> {
+    /// Returns the host and the port; `None` if it is no server that is reached by TCP.
+    pub fn address(&self) -> Option<(&str, u16)> {
         let Source::Client(client) = self else { return None };
         match client.get_connection_info().addr() {
-            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => Some(host),
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Some((host, *port))
+            }
             _ => None,
         }
     }

@@ -96,7 +96,7 @@ impl Server {
 
     /// Returns the host to use for a cluster node that does not know its own host.
     pub fn host(&self) -> &str {
-        self.source.host().unwrap_or_default()
+        self.source.address().map_or("", |(host, _)| host)
     }
 
     /// Sends commands, and returns the replies, error replies among them. An error is the one that the call ends with, unless

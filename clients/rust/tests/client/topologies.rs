@@ -144,6 +144,21 @@ async fn calls_in_a_cluster_find_the_node_of_their_key() {
 }
 
 #[tokio::test]
+async fn the_settings_of_the_first_node_apply_to_all() {
+    let cluster = Cluster::of(3, 0);
+    for node in 0..3 {
+        cluster.node(node).conn().cmd("ACL SETUSER app on >secret ~* +@all");
+    }
+    let node = cluster.node(cluster.master_of("k"));
+    // Refuses connections.
+    let first = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nodes = [format!("redis://app:secret@{first}/"), url(node.port())];
+    let limiter = patient(Servers::open_cluster(nodes).unwrap());
+    assert!(limiter.take("k", &rate()).await.unwrap().reachable);
+    assert!(node.conn().text("CLIENT LIST").contains("user=app"));
+}
+
+#[tokio::test]
 async fn a_cluster_of_which_no_node_answers_is_not_asked_by_every_call() {
     // Accepts connections and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
