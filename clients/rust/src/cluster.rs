@@ -4,6 +4,7 @@
 //! redirections; while they connect to one node they send nothing to the others; and a call with BLOCK cannot have a
 //! connection of its own. So each node is a [`Server`] here.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -84,20 +85,17 @@ pub(crate) struct Cluster {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
-    /// By host and port.
-    nodes: HashMap<(String, u16), Arc<Server>>,
-    /// The given nodes.
-    seeds: Vec<Arc<Server>>,
+    /// The given nodes, and those that replies have named since.
+    nodes: Vec<Arc<Server>>,
     slots: HashMap<Slot, Arc<Server>>,
 }
 
 impl Cluster {
     fn new(first: Box<Client>, others: Vec<Source>, deadline: Option<Duration>) -> Cluster {
-        let seeds = std::iter::once(Source::Client(first.clone())).chain(others);
-        let seeds = seeds.map(|seed| Arc::new(Server::new(seed, deadline)));
-        let state = State { seeds: seeds.collect(), ..State::default() };
+        let given = std::iter::once(Source::Client(first.clone())).chain(others);
+        let nodes = given.map(|node| Arc::new(Server::new(node, deadline))).collect();
+        let state = State { nodes, slots: HashMap::new() };
         Cluster { first, deadline, state: Mutex::new(state) }
     }
 
@@ -108,6 +106,7 @@ impl Cluster {
 
     /// Returns the node that has a slot. If that is not known, or the node has failed, so that another may have taken over,
     /// returns the one of all nodes that has not failed for the longest time: it has the slot, or knows which node has it.
+    /// Of several that have not failed, it is the one that replied last, because a node that hangs fails only at a deadline.
     fn find(&self, slot: Slot) -> Option<Arc<Server>> {
         let state = self.state();
         if let Some(server) = state.slots.get(&slot) {
@@ -115,13 +114,18 @@ impl Cluster {
                 return Some(Arc::clone(server));
             }
         }
-        let all = state.nodes.values().chain(&state.seeds);
-        all.min_by_key(|server| server.breaker.failed_at()).cloned()
+        let health = |server: &&Arc<Server>| {
+            (server.breaker.failed_at(), Reverse(server.breaker.replied_at()))
+        };
+        state.nodes.iter().min_by_key(health).cloned()
     }
 
     async fn ask(&self, key: &[u8], commands: &[Command], attempt: &Attempt) -> Answer {
         let slot = Slot::for_key(key);
         let (mut server, mut replies) = self.ask_any(slot, commands, attempt).await?;
+        if !replies.iter().any(|reply| matches!(reply, Value::Error(_))) {
+            self.state().slots.insert(slot, Arc::clone(&server));
+        }
         for _ in 0..REDIRECTIONS {
             let redirections: Vec<_> = replies.iter().map(Redirection::read).collect();
             let Some(to) = redirections.iter().flatten().last() else { break };
@@ -173,12 +177,13 @@ impl Cluster {
 
     fn node(&self, host: String, port: u16) -> Result<Arc<Server>, Error> {
         let mut state = self.state();
-        if let Some(server) = state.nodes.get(&(host.clone(), port)) {
+        let is_sought = |server: &&Arc<Server>| server.address() == Some((&*host, port));
+        if let Some(server) = state.nodes.iter().find(is_sought) {
             return Ok(Arc::clone(server));
         }
-        let source = Source::node(&self.first, host.clone(), port)?;
+        let source = Source::node(&self.first, host, port)?;
         let server = Arc::new(Server::new(source, self.deadline));
-        state.nodes.insert((host, port), Arc::clone(&server));
+        state.nodes.push(Arc::clone(&server));
         Ok(server)
     }
 

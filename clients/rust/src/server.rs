@@ -94,9 +94,14 @@ impl Server {
         self.source.to_string()
     }
 
+    /// Returns the host and the port; `None` if it is no server that is reached by TCP.
+    pub fn address(&self) -> Option<(&str, u16)> {
+        self.source.address()
+    }
+
     /// Returns the host to use for a cluster node that does not know its own host.
     pub fn host(&self) -> &str {
-        self.source.address().map_or("", |(host, _)| host)
+        self.address().map_or("", |(host, _)| host)
     }
 
     /// Sends commands, and returns the replies, error replies among them. An error is the one that the call ends with, unless

@@ -266,22 +266,32 @@ async fn a_node_that_is_away_takes_no_other_with_it_and_its_replica_takes_over()
 #[tokio::test]
 async fn a_node_that_hangs_holds_up_no_call_of_another() {
     let cluster = Cluster::of(3, 0);
-    let nodes: Vec<_> = (0..3).map(|node| url(cluster.node(node).port())).collect();
-    let builder = Limiter::builder(Servers::open_cluster(nodes).unwrap()).deadline(DEADLINE * 4);
-    let limiter = builder.unreachable(Unreachable::Allow).build().unwrap();
-    let hung = cluster.master_of("b");
-    let key = |number| format!("user:{number}");
-    let keys: Vec<_> = (0..60).map(key).map(|key| (cluster.master_of(&key) == hung, key)).collect();
+    let (hung, live) = (cluster.master_of("b"), cluster.master_of("a"));
+    let open = |nodes: [usize; 2]| {
+        let nodes = nodes.map(|node| url(cluster.node(node).port()));
+        let builder = Limiter::builder(Servers::open_cluster(nodes).unwrap());
+        builder.deadline(DEADLINE * 4).unreachable(Unreachable::Allow).build().unwrap()
+    };
+    let masters = (0..120).map(|number| format!("user:{number}"));
+    let masters: Vec<_> = masters.map(|key| (cluster.master_of(&key), key)).collect();
+    let keys_of = |node| masters.iter().filter(move |(master, _)| *master == node);
+    let keys: Vec<_> = keys_of(live).take(20).chain(keys_of(hung).take(20)).cloned().collect();
+    let (limiter, other) = (open([live, hung]), open([hung, live]));
     for (_, key) in &keys {
         until_decided(&limiter, key, PATIENCE).await;
+        until_decided(&other, key, PATIENCE).await;
     }
     let frozen = cluster.node(hung).freeze();
+    // The first of these slots is known, and the others are not.
+    for (_, key) in keys_of(live).skip(19) {
+        assert!(other.take(key, &rate()).await.unwrap().reachable, "{key}");
+    }
     for _ in 0..4 {
-        let call = |(hangs, key): (bool, String)| {
+        let call = |(master, key): (usize, String)| {
             let limiter = limiter.clone();
             tokio::spawn(async move {
                 let reply = limiter.take(&key, &rate()).await.unwrap();
-                assert_eq!(reply.reachable, !hangs, "{key}");
+                assert_eq!(reply.reachable, master != hung, "{key}");
             })
         };
         for call in keys.iter().cloned().map(call).collect::<Vec<_>>() {
