@@ -7,13 +7,15 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{pin, Pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{ready, Context, Poll, Waker};
 
 use ::http::header::{HeaderName, HeaderValue, CONTENT_TYPE};
 use ::http::request::Parts;
 use ::http::{Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -73,10 +75,10 @@ impl RateLimitLayer {
     /// In the headers a limit has the name of its clause, or else that of its policy, or `default`, or `limit-1` and so on.
     /// Keys are not shown.
     ///
-    /// What a clause made by [`Clause::acquire`] reserves is held, and renewed, until the service has responded. Then it is
-    /// applied, and a semaphore is released. If the service fails, responds with status 429 or with 500 and above, or the
-    /// request is dropped, what was [set](RateLimits::set) is applied, and else everything is released. A body that is still
-    /// being sent after that is not waited for.
+    /// What a clause made by [`Clause::acquire`] reserves is held, and renewed, until the body of the response has ended or
+    /// is dropped. Then it is applied, and a semaphore is released. If the service or the body fails, the status is 429 or
+    /// 500 and above, or the request is dropped before there is a response, what was [set](RateLimits::set) is applied, and
+    /// else everything is released.
     ///
     /// ```
     /// # use redis_ratelimit_client::{http::tower::RateLimitLayer, Clause, MemoryLimiter, Semaphore, Window};
@@ -161,7 +163,7 @@ impl<R> RateLimitLayer<R> {
     /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), move |_| Some(Clause::take("site", &nobody)))
     ///     .respond(|problem: &Problem| Response::new(format!("{} slow down", problem.status())));
     /// let response = layer.layer(hello).oneshot(Request::new(String::new())).await.unwrap();
-    /// assert_eq!(response.body(), "429 slow down");
+    /// assert_eq!(response.body().get_ref(), "429 slow down");
     /// # Ok(()) }
     /// ```
     pub fn respond<N>(self, respond: N) -> RateLimitLayer<N> {
@@ -240,22 +242,22 @@ impl<B, F: Fn(&Problem) -> Response<B>> Respond<B> for F {
     }
 }
 
-impl<S, R, Body, Answer> Service<Request<Body>> for RateLimit<S, R>
+impl<S, R, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimit<S, R>
 where
-    S: Service<Request<Body>, Response = Response<Answer>> + Clone + Send + 'static,
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone + Send + 'static,
     S::Future: Send,
-    R: Respond<Answer> + Clone + Send + Sync + 'static,
-    Body: Send + 'static,
+    R: Respond<ResBody> + Clone + Send + Sync + 'static,
+    ReqBody: Send + 'static,
 {
-    type Response = Response<Answer>;
+    type Response = Response<ResponseBody<ResBody>>;
     type Error = S::Error;
-    type Future = BoxFuture<'static, Result<Response<Answer>, S::Error>>;
+    type Future = BoxFuture<'static, Result<Response<ResponseBody<ResBody>>, S::Error>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         // The service that is ready answers, and its clone is made ready for the next request.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
@@ -271,15 +273,17 @@ where
                 false => layer.ask(clauses, key).await.map(Some),
             };
             let mut response = match limits.hold(asked) {
-                Ok(held) => {
+                Ok(mut hold) => {
                     let response = inner.call(Request::from_parts(parts, body)).await?;
-                    held.settle(response.status());
-                    response
+                    let status = response.status();
+                    hold.has_failed =
+                        status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
+                    response.map(|body| ResponseBody { body, hold: Some(hold) })
                 }
                 Err((problem, error)) => {
                     let mut response = layer.respond.respond(&problem);
                     error.map(|error| response.extensions_mut().insert(error));
-                    response
+                    response.map(ResponseBody::new)
                 }
             };
             if is_outermost {
@@ -287,6 +291,61 @@ where
             }
             Ok(response)
         })
+    }
+}
+
+pin_project! {
+    /// The body of a response. Until it has ended or is dropped, it holds what the layer reserved for the request.
+    #[derive(Debug)]
+    pub struct ResponseBody<B> {
+        #[pin]
+        body: B,
+        hold: Option<Hold>,
+    }
+}
+
+impl<B> ResponseBody<B> {
+    /// Creates a body that holds nothing, for a [`Respond`] of a layer around another one.
+    pub fn new(body: B) -> ResponseBody<B> {
+        ResponseBody { body, hold: None }
+    }
+
+    /// Returns the body of the inner service, or the one of [`Respond`].
+    pub fn get_ref(&self) -> &B {
+        &self.body
+    }
+}
+
+impl<B: From<String>> From<String> for ResponseBody<B> {
+    fn from(text: String) -> ResponseBody<B> {
+        ResponseBody::new(text.into())
+    }
+}
+
+impl<B: Body> Body for ResponseBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let this = self.project();
+        let frame = ready!(this.body.poll_frame(context));
+        if !matches!(frame, Some(Ok(_))) {
+            if let Some(mut hold) = this.hold.take() {
+                hold.has_failed |= frame.is_some();
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -383,7 +442,7 @@ impl RateLimits {
             at = reservations.len();
             reservations.push(reservation);
         }
-        Ok(Hold { limits: self.clone(), at })
+        Ok(Hold { limits: self.clone(), at, has_failed: true })
     }
 
     /// Writes the headers, and keeps the answers with the response.
@@ -397,31 +456,23 @@ impl RateLimits {
     }
 }
 
-/// What a layer reserved. Dropping it settles that as dropping a [`Reservation`] does, whoever else has the [`RateLimits`].
+/// What a layer reserved. It is settled when this is dropped, whoever else has the [`RateLimits`].
+#[derive(Debug)]
 struct Hold {
     limits: RateLimits,
     /// The index of the reservation.
     at: usize,
-}
-
-impl Hold {
-    fn take(&self) -> Option<Reservation> {
-        self.limits.lock().reservations.get_mut(self.at)?.take()
-    }
-
-    /// Applies what was reserved, unless the service failed.
-    fn settle(self, status: StatusCode) {
-        let has_failed = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
-        if let Some(mut reservation) = self.take().filter(|_| !has_failed) {
-            // It goes on in the background, which reports errors.
-            let _ = pin!(reservation.apply()).poll(&mut Context::from_waker(Waker::noop()));
-        }
-    }
+    /// True until the service has responded, and after a failure. Then only what was set is applied.
+    has_failed: bool,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        drop(self.take());
+        let reservation = self.limits.lock().reservations.get_mut(self.at).and_then(Option::take);
+        if let Some(mut reservation) = reservation.filter(|_| !self.has_failed) {
+            // It goes on in the background, which reports errors.
+            let _ = pin!(reservation.apply()).poll(&mut Context::from_waker(Waker::noop()));
+        }
     }
 }
 

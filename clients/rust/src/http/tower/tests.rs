@@ -1,4 +1,6 @@
+use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use ::tower::{service_fn, ServiceExt};
@@ -13,7 +15,7 @@ fn request() -> Request<String> {
     Request::new(String::new())
 }
 
-fn header<'a>(response: &'a Response<String>, name: &str) -> &'a str {
+fn header<'a, B>(response: &'a Response<B>, name: &str) -> &'a str {
     response.headers().get(name).map_or("", |value| value.to_str().unwrap())
 }
 
@@ -42,14 +44,15 @@ async fn what_is_denied_does_not_reach_the_service() {
     let (count, service) = inner();
     let service = layer.partition_key(|_| Some(b"acme".to_vec())).layer(service);
     let allowed = service.clone().oneshot(request()).await.unwrap();
-    assert_eq!((allowed.status(), allowed.body().as_str()), (StatusCode::OK, "done"));
+    assert_eq!((allowed.status(), allowed.body().get_ref().as_str()), (StatusCode::OK, "done"));
+    assert_eq!(allowed.body().size_hint().exact(), Some(4));
     assert_eq!(header(&allowed, "ratelimit-policy"), r#""site";q=1;w=60;pk=:YWNtZQ==:"#);
     assert_eq!(header(&allowed, "retry-after"), "");
     let denied = service.oneshot(request()).await.unwrap();
     assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(header(&denied, "content-type"), "application/problem+json");
     assert_eq!(header(&denied, "retry-after"), "60");
-    assert!(denied.body().contains(r#""violated-policies":["site"]"#), "{}", denied.body());
+    assert!(denied.body().get_ref().contains(r#""violated-policies":["site"]"#), "{denied:?}");
     assert!(!denied.extensions().get::<RateLimits>().unwrap().tightest().unwrap().is_allowed());
     assert_eq!(count.load(Relaxed), 1);
 }
@@ -75,7 +78,10 @@ async fn several_layers_on_a_request_end_in_one_set_of_headers() {
     let denied = service.oneshot(request()).await.unwrap();
     assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(header(&denied, "ratelimit-policy"), policies);
-    assert!(denied.body().contains(r#""violated-policies":["minute"]"#), "{}", denied.body());
+    assert!(
+        denied.body().get_ref().get_ref().contains(r#""violated-policies":["minute"]"#),
+        "{denied:?}"
+    );
 }
 
 #[tokio::test]
@@ -88,13 +94,13 @@ async fn a_limit_without_a_name_is_not_named_after_its_key() {
     let response = layer.layer(inner().1).oneshot(request()).await.unwrap();
     let policies = r#""limit-1";q=0;w=60, "k\\u{e4}";q=0;w=60, "limit-3";q=0;w=60"#;
     assert_eq!(header(&response, "ratelimit-policy"), policies);
-    for text in [header(&response, "ratelimit"), response.body()] {
+    for text in [header(&response, "ratelimit"), response.body().get_ref()] {
         assert!(text.contains("limit-1") && !text.contains("key"), "{text}");
     }
 }
 
 /// Returns the response to a request whose limits a server decides that is away, and how many requests reached the service.
-async fn without_server(unreachable: Unreachable) -> (Response<String>, usize) {
+async fn without_server(unreachable: Unreachable) -> (Response<ResponseBody<String>>, usize) {
     let double = Double::new(|_| async { Err("refused".into()) });
     let limiter = Limiter::builder(double.servers()).unreachable(unreachable).build().unwrap();
     let nobody = Window::per("0/min").unwrap();
@@ -114,7 +120,7 @@ async fn what_nobody_decides_is_answered_503_unless_it_is_allowed() {
         assert_eq!((response.status().as_u16(), count), (status, usize::from(status == 200)));
         assert_eq!(header(&response, "ratelimit"), "");
         assert_eq!(response.extensions().get::<Error>().is_some(), is_error);
-        assert_eq!(response.body().contains("temporary-reduced-capacity"), status == 503);
+        assert_eq!(response.body().get_ref().contains("temporary-reduced-capacity"), status == 503);
     }
     for (error, status) in [(Error::Busy("busy".into()), 503), (Error::quantity_of_zero(), 500)] {
         assert_eq!(Problem::from(error).status(), status);
@@ -128,7 +134,7 @@ async fn a_denial_by_the_limiter_that_decides_without_redis_is_a_denial() {
     let (response, count) = without_server(fallback).await;
     assert_eq!((response.status(), count), (StatusCode::TOO_MANY_REQUESTS, 0));
     assert_eq!(header(&response, "ratelimit-policy"), r#""default";q=0;w=60"#);
-    assert!(response.body().contains(r#""violated-policies":["default"]"#));
+    assert!(response.body().get_ref().contains(r#""violated-policies":["default"]"#));
 }
 
 /// Adds the reply of a limit of its own to those of the layers, and responds with status 200 or with the problem.
@@ -169,16 +175,53 @@ async fn a_route_adds_its_limit_to_those_of_the_layer() {
     assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(header(&denied, "ratelimit-policy"), policies);
     assert_eq!(header(&denied, "retry-after"), "60");
-    assert!(denied.body().contains(r#""violated-policies":["route"]"#));
+    assert!(denied.body().get_ref().contains(r#""violated-policies":["route"]"#));
     // The layer of the route has no limit for this request.
     let layer = RateLimitLayer::new(&limiter, |_| None);
     let response = layer.layer(route(&limiter, &window)).oneshot(request()).await.unwrap();
     assert_eq!(header(&response, "ratelimit-policy"), r#""route";q=1;w=60"#);
 }
 
-/// Returns what is reserved of the semaphore while the service works, and after its response what is left of 10 tokens and
-/// how many permits are held. The service sets the cost of the tokens if there is one.
-async fn reserving(status: Option<u16>, cost: Option<u64>) -> (usize, u64, usize) {
+/// Lets other tasks go on until all that is settled in the background is settled.
+async fn take_turns() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A body that is sent in parts, of which an error is the last.
+struct Parts(VecDeque<Result<&'static str, &'static str>>);
+
+impl Body for Parts {
+    type Data = &'static [u8];
+    type Error = &'static str;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<&'static [u8]>, &'static str>>> {
+        Poll::Ready(self.0.pop_front().map(|part| part.map(|text| Frame::data(text.as_bytes()))))
+    }
+}
+
+/// How a request of [`reserving`] goes on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Course {
+    /// The status of the response; `None` if the service fails.
+    status: Option<u16>,
+    /// The cost of the tokens, which the service sets.
+    cost: Option<u64>,
+    /// The same, when a part of the body was sent.
+    cost_of_body: Option<u64>,
+    /// True if the body is dropped when a part of it was sent.
+    is_dropped: bool,
+    /// True if the body fails when a part of it was sent.
+    fails: bool,
+}
+
+/// Returns how many permits of the semaphore are held while the service works, and when a part of the body was sent, and
+/// what is left of 10 tokens at the end, of which 4 were reserved.
+async fn reserving(course: Course) -> (usize, usize, u64) {
     let limiter = MemoryLimiter::new();
     let (tokens, jobs) = (Window::per("10/min").unwrap(), Semaphore::new(5));
     let (window, inside) = (tokens.clone(), limiter.clone());
@@ -192,38 +235,65 @@ async fn reserving(status: Option<u16>, cost: Option<u64>) -> (usize, u64, usize
         let (limiter, held) = (inside.clone(), Arc::clone(&counted));
         async move {
             held.store(limiter.held("{a}jobs").await.unwrap().len(), Relaxed);
-            if let Some(cost) = cost {
+            if let Some(cost) = course.cost {
                 let limits: &RateLimits = request.extensions().get().unwrap();
                 limits.set([("tokens", cost)]).unwrap();
             }
-            let status = StatusCode::from_u16(status.ok_or("the service failed")?).unwrap();
-            Ok::<_, &str>(Response::builder().status(status).body(String::new()).unwrap())
+            let status = StatusCode::from_u16(course.status.ok_or("the service failed")?).unwrap();
+            let last = if course.fails { Err("the body failed") } else { Ok("all") };
+            let body = Parts([Ok("a part, "), last].into());
+            Ok::<_, &str>(Response::builder().status(status).body(body).unwrap())
         }
     });
-    let response = layer.layer(service).oneshot(request()).await;
-    assert_eq!(response.is_ok(), status.is_some());
-    // It is settled in the background.
-    while !limiter.held("{a}tokens").await.unwrap().is_empty() {
-        tokio::task::yield_now().await;
+    let never = |_: &Problem| -> Response<Parts> { unreachable!() };
+    let (mut held_in_body, mut sent) = (0, pin!(None));
+    let response = layer.respond(never).layer(service).oneshot(request());
+    if let Ok(response) = response.await {
+        let (parts, body) = response.into_parts();
+        sent.set(Some(body));
+        let mut frame = async || {
+            let mut body = sent.as_mut().as_pin_mut().unwrap();
+            poll_fn(|context| body.as_mut().poll_frame(context)).await
+        };
+        assert!(frame().await.is_some());
+        take_turns().await;
+        held_in_body = limiter.held("{a}jobs").await.unwrap().len();
+        if let Some(cost) = course.cost_of_body {
+            parts.extensions.get::<RateLimits>().unwrap().set([("tokens", cost)]).unwrap();
+        }
+        while !course.is_dropped && frame().await.is_some() {}
+        if course.is_dropped {
+            sent.set(None);
+        }
+    }
+    take_turns().await;
+    for key in ["{a}tokens", "{a}jobs"] {
+        assert!(limiter.held(key).await.unwrap().is_empty(), "{course:?}");
     }
     let left = limiter.look("{a}tokens", &window).await.unwrap().remaining;
-    (held.load(Relaxed), left, limiter.held("{a}jobs").await.unwrap().len())
+    (held.load(Relaxed), held_in_body, left)
 }
 
 #[tokio::test]
-async fn what_a_clause_reserves_is_held_for_the_request() {
+async fn what_a_clause_reserves_is_held_until_the_body_has_ended() {
+    let of = |status| Course { status: Some(status), ..Course::default() };
+    let fails = Course { fails: true, ..of(200) };
     let cases = [
-        (Some(200), None, 6),
-        (Some(404), None, 6),
-        (Some(200), Some(1), 9),
-        (Some(429), None, 10),
-        (Some(500), None, 10),
-        (Some(500), Some(1), 9),
-        (None, None, 10),
+        (of(200), 6),
+        (of(404), 6),
+        (of(429), 10),
+        (of(500), 10),
+        (Course { cost: Some(1), ..of(200) }, 9),
+        (Course { cost: Some(1), ..of(500) }, 9),
+        (Course { cost: Some(1), cost_of_body: Some(2), ..of(200) }, 8),
+        (Course { is_dropped: true, ..of(200) }, 6),
+        (fails, 10),
+        (Course { cost_of_body: Some(2), ..fails }, 8),
     ];
-    for (status, cost, left) in cases {
-        assert_eq!(reserving(status, cost).await, (1, left, 0), "{status:?} {cost:?}");
+    for (course, left) in cases {
+        assert_eq!(reserving(course).await, (1, 1, left), "{course:?}");
     }
+    assert_eq!(reserving(Course::default()).await, (1, 0, 10), "the service fails");
 }
 
 #[tokio::test]
@@ -244,9 +314,8 @@ async fn a_request_that_is_dropped_releases_what_its_layer_reserved() {
     let denied = layer.layer(inner().1).oneshot(request()).await.unwrap();
     assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
     drop(response);
-    while !limiter.held("jobs").await.unwrap().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    take_turns().await;
+    assert!(limiter.held("jobs").await.unwrap().is_empty());
     let nothing = kept.lock().unwrap().take().unwrap().set(1);
     assert!(matches!(nothing, Err(Error::InvalidArgument(_))), "{nothing:?}");
 }
@@ -290,7 +359,8 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
         if !is_limited {
             request.headers_mut().insert("free", HeaderValue::from_static("1"));
         }
-        service.ready().await.unwrap().call(request).await.unwrap();
+        let response = service.ready().await.unwrap().call(request).await.unwrap();
+        assert!(response.body().is_end_stream());
     }
 }
 
