@@ -202,11 +202,10 @@ impl<W> Line<W> {
         ticket: Ticket,
         turn: &Turn,
         deadline_us: Option<u64>,
-        max_names: usize,
         wait_us: u64,
         now_us: u64,
     ) -> Place {
-        let place = self.turns.enter(turn, ticket, max_names);
+        let place = self.turns.enter(turn, ticket);
         self.deadlines.extend(deadline_us.map(|deadline_us| (deadline_us, ticket)));
         if self.head() == Some(ticket) {
             self.retry_head_after(wait_us, now_us);
@@ -215,21 +214,15 @@ impl<W> Line<W> {
     }
 
     /// Removes a waiter. If it was the head, the new head becomes due.
-    fn remove(
-        &mut self,
-        place: Place,
-        who: &[u8],
-        deadline_us: Option<u64>,
-        granted: bool,
-        now_us: u64,
-    ) {
-        if self.head() == Some(place.ticket) {
+    fn remove<C, H, R>(&mut self, waiter: &Waiter<C, H, R>, granted: bool, now_us: u64) {
+        let ticket = waiter.place.ticket;
+        if self.head() == Some(ticket) {
             self.make_due(now_us);
             self.denied_us = None;
         }
-        self.turns.remove(place, who, granted);
-        if let Some(deadline_us) = deadline_us {
-            self.deadlines.remove(&(deadline_us, place.ticket));
+        self.turns.remove(waiter.place, &waiter.who, granted);
+        if let Some(deadline_us) = waiter.deadline_us {
+            self.deadlines.remove(&(deadline_us, ticket));
         }
     }
 
@@ -375,7 +368,8 @@ impl<T: LineTypes> Lines<T> {
         let Some(line_id) = self.line_id(key) else { return };
         let stands_there = came.is_some_and(|ticket| self.stands_in(ticket, line_id));
         if let Some(line) = self.lines.get_mut(&line_id).filter(|_| !stands_there) {
-            line.turns.pass(turn, came, self.max_names);
+            line.turns.pass(turn, came);
+            line.turns.forget_callers(self.max_names);
         }
     }
 
@@ -407,7 +401,7 @@ impl<T: LineTypes> Lines<T> {
         let line_id = self.open(key, now_us);
         let Some(line) = self.lines.get_mut(&line_id) else { return };
         let line_key = Arc::clone(&line.key);
-        let place = line.enter(ticket, &turn, deadline_us, self.max_names, wait_us, now_us);
+        let place = line.enter(ticket, &turn, deadline_us, wait_us, now_us);
         let mut claimed_ids = Vec::with_capacity(ids.len());
         for (id_key, id) in ids {
             self.claimed_ids.insert(id_key, id);
@@ -449,12 +443,10 @@ impl<T: LineTypes> Lines<T> {
         if let Some(waiter) = waiter.filter(|waiter| waiter.line != new_id) {
             let old_id = waiter.line;
             if let Some(line) = self.lines.get_mut(&old_id) {
-                line.remove(waiter.place, &waiter.who, waiter.deadline_us, false, now_us);
+                line.remove(waiter, false, now_us);
             }
             if let Some(line) = self.lines.get_mut(&new_id) {
-                let deadline_us = waiter.deadline_us;
-                waiter.place =
-                    line.enter(ticket, turn, deadline_us, self.max_names, wait_us, now_us);
+                waiter.place = line.enter(ticket, turn, waiter.deadline_us, wait_us, now_us);
                 waiter.key = Arc::clone(&line.key);
             }
             waiter.line = new_id;
@@ -729,7 +721,7 @@ impl<T: LineTypes> Lines<T> {
         }
         let line_id = waiter.line;
         if let Some(line) = self.lines.get_mut(&line_id) {
-            line.remove(waiter.place, &waiter.who, waiter.deadline_us, granted, now_us);
+            line.remove(waiter, granted, now_us);
         }
         self.schedule(line_id);
         Some(handle)
@@ -738,6 +730,7 @@ impl<T: LineTypes> Lines<T> {
     /// Updates the schedules for a line, and removes the line if it has no waiter and no write.
     fn schedule(&mut self, id: LineId) {
         let Some(line) = self.lines.get_mut(&id) else { return };
+        line.turns.forget_callers(self.max_names);
         let is_empty = line.turns.is_empty() && line.writes.is_empty();
         let deadline_us =
             line.deadlines.first().map(|(at_us, _)| (*at_us).max(line.dismiss_from_us));

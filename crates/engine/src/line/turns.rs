@@ -13,18 +13,17 @@
 //!    0 2 4 6 8                  granted: a0 b0 b2 a4 b4 a8
 //! ```
 //!
-//! **Lemma.** While callers f and g both have calls waiting, what each was granted, divided by its weight, differs by at most
-//! `F + G`, where `F` and `G` are their largest quantities, each divided by its weight.
+//! **Lemma.** While callers f and g both have calls waiting, what each is granted, divided by its weight, differs by at most
+//! `F + G`, where `F` and `G` are their largest quantities, each divided by its weight. Not counted are grants to calls that
+//! took the tag of another ([`Turns::enter`]). Nor does it hold for a caller whose calls have left unserved: the tags behind
+//! them stay, so it falls back by as much.
 //!
-//! **Proof.** The smallest start tag is granted first, and a call that joins starts at the virtual time or later, so the
-//! virtual time never goes back. Let it go from u to v in that span. The calls of f that are granted in it have start tags
-//! from u to v. No end tag of f is passed by the virtual time while f waits, because f's next call starts there or before it
-//! and would be granted first. So each call of f that joins starts where the one before it ends: these calls cover an interval
-//! without a gap. It begins at most F after u, because the call before it, if there is one, started before u, and it ends at
-//! least at v and at most F after v, because the last call granted starts at v or before it. So its length, which is
-//! granted/weight, is between v - u - F and v - u + F. Of the same for g, the length of f's is at most v - u + F and g's at
-//! least v - u - G, so that they differ by at most F + G. A call that took the tag of another (see [`Turns::enter`]) does not
-//! lengthen the caller's interval.
+//! **Proof.** The smallest tag is granted, and no call joins below the virtual time, so that never goes back, and no waiting
+//! call is below it. Say that it goes from u to v. As long as f waits, its end tag is above the virtual time, so each of its
+//! calls starts where the one before ends: what f is granted, divided by its weight, is `s1 - s0`, where s0 is the tag of its
+//! first waiting call at the beginning, and s1 at the end. Now `u <= s0 <= u + F`: the call joined at u or earlier, or where
+//! the call before it ends, which started at u or earlier. For the same reasons `v <= s1 <= v + F`. So f is granted at most
+//! `v - u + F` and g at least `v - u - G`, or the other way round.
 
 use super::Ticket;
 use std::cmp::Reverse;
@@ -126,23 +125,21 @@ impl Turns {
     }
 
     /// Counts a call as granted that does not stand in the line.
-    pub(super) fn pass(&mut self, turn: &Turn, came: Option<Ticket>, max_names: usize) {
+    pub(super) fn pass(&mut self, turn: &Turn, came: Option<Ticket>) {
         if !self.is_empty() {
             let place = self.charge(turn, came);
             self.advance(place);
-            self.forget_callers(max_names);
         }
     }
 
     /// Gives a call its place. A call that comes from another line may have come before calls of the same caller and LEAVE
     /// in this line: it stands before the first of these, and has its tag. Any other call gets a new tag.
-    pub(super) fn enter(&mut self, turn: &Turn, ticket: Ticket, max_names: usize) -> Place {
+    pub(super) fn enter(&mut self, turn: &Turn, ticket: Ticket) -> Place {
         let place = self.charge(turn, Some(ticket));
         self.change_caller(turn.leave, turn.caller(), |caller| {
             caller.calls.insert(ticket, place.tag);
         });
         self.order.insert(place);
-        self.forget_callers(max_names);
         place
     }
 
@@ -206,7 +203,7 @@ impl Turns {
 
     /// Forgets callers until at most `max` with a name are remembered, and those without a name in at most `max` levels.
     /// Callers that have calls in the line stay.
-    fn forget_callers(&mut self, max: usize) {
+    pub(super) fn forget_callers(&mut self, max: usize) {
         while self.callers.0 > max {
             let Some(idle) = self.idle.first().filter(|idle| !idle.is_unnamed).cloned() else {
                 break;
