@@ -563,3 +563,95 @@ fn a_deadline_is_the_length_of_block_after_the_start_and_0_is_none() {
         assert_eq!(deadline_us(7, block_ms), end_us);
     }
 }
+
+const OTHER: DbKey = DbKey { db: 1, name: b"l" };
+
+/// Lets a call wait that claims ids on two keys.
+fn join_with_ids(lines: &mut Lines<Test>) -> Ticket {
+    let ticket = lines.admit(u64::MAX).unwrap();
+    let wants = Wants { leave: 0, quantity: 1, id: None };
+    let ids = vec![(KEY, &b"a"[..]), (OTHER, b"a"), (OTHER, b"b")];
+    lines.join(ticket, KEY, Joining { ids, ..joining(wants, ticket, None) }, 0);
+    ticket
+}
+
+#[test]
+fn ids_are_claimed_on_each_of_their_keys_until_the_wait_is_over() {
+    let is_claimed = |lines: &Lines<Test>| {
+        let claims = [(KEY, b"a"), (OTHER, b"a"), (OTHER, b"b"), (KEY, b"b")];
+        claims.map(|(key, id)| lines.is_id_claimed(key, id))
+    };
+    let endings: [fn(&mut Lines<Test>, Ticket); 5] = [
+        |lines, ticket| assert!(lines.end(ticket, LineReply::Granted(1), true, 0).is_some()),
+        |lines, ticket| assert!(lines.end(ticket, LineReply::Denied, false, 0).is_some()),
+        |lines, ticket| lines.withdraw(ticket, 0),
+        |lines, ticket| assert!(lines.take_reply(ticket, 0).is_some()),
+        |lines, ticket| assert!(lines.forget(ticket, 0).is_some()),
+    ];
+    let turn = Turn { leave: 0, who: None, weight: 1, quantity: 1 };
+    for changes_line in [false, true] {
+        for end in endings {
+            let mut lines = Lines::default();
+            let ticket = join_with_ids(&mut lines);
+            if changes_line {
+                lines.change_line(ticket, OTHER, &turn, POLL_US, 0);
+            }
+            assert_eq!(is_claimed(&lines), [true, true, true, false]);
+            end(&mut lines, ticket);
+            assert_eq!(is_claimed(&lines), [false; 4]);
+            assert_eq!(lines.claimed_ids, ClaimedIds::default());
+            // Another call claims them, and they stay its own when the first one is forgotten.
+            join_with_ids(&mut lines);
+            lines.forget(ticket, 0);
+            assert_eq!(is_claimed(&lines), [true, true, true, false]);
+        }
+    }
+}
+
+#[test]
+fn a_call_that_changes_its_line_leaves_no_trace_in_the_old_one() {
+    let turn = Turn { leave: 0, who: None, weight: 1, quantity: 1 };
+    let mut lines = Lines::default();
+    for deadline_us in [50, 70] {
+        join(&mut lines, KEY, Some(deadline_us));
+    }
+    join(&mut lines, OTHER, None);
+    let [first, second, third] = [1, 3, 4].map(Ticket);
+    let old = lines.line_id(KEY).unwrap();
+    lines.retry_head_after(old, POLL_US, 5);
+    // It came before the other call. The next head of its old line is due.
+    lines.change_line(first, OTHER, &turn, 20, 10);
+    assert_eq!(lines.due_us(), Some(10));
+    assert_eq!(lines.head(old).unwrap().0, second);
+    lines.retry_head_after(old, POLL_US, 10);
+    let new = lines.line_id(OTHER).unwrap();
+    assert_eq!(lines.head(new).unwrap().0, first);
+    assert_eq!(lines.due_us(), Some(30), "it is tried when its denial said so");
+    lines.retry_head_after(new, POLL_US, 30);
+    assert_eq!(lines.due_us(), Some(50), "its deadline is the same");
+    assert_eq!((lines.waiting(), lines.waiting_on(KEY), lines.waiting_on(OTHER)), (3, 1, 2));
+    // One that is not the head changes nothing for the heads.
+    lines.change_line(third, KEY, &turn, 1, 40);
+    assert_eq!(lines.head(old).unwrap().0, second);
+    assert_eq!(lines.due_us(), Some(50));
+    // The last one takes the line with it.
+    lines.change_line(first, KEY, &turn, 1, 45);
+    assert_eq!((lines.lines(), lines.waiting_on(KEY)), (1, 3));
+    assert!(
+        matches!(lines.take_reply(first, 45), Some(WaiterReply::Unblocked { key, was_head: true, .. }) if key.borrowed() == KEY)
+    );
+}
+
+#[test]
+fn a_call_does_not_change_to_its_own_line_or_once_its_wait_is_over() {
+    let turn = Turn { leave: 0, who: None, weight: 1, quantity: 1 };
+    let mut lines = line_of_one();
+    join(&mut lines, KEY, None);
+    let ticket = Ticket(1);
+    let line = lines.line_id(KEY).unwrap();
+    lines.change_line(ticket, KEY, &turn, 1, 0);
+    assert_eq!(lines.head(line).unwrap().0, ticket);
+    lines.withdraw(ticket, 0);
+    lines.change_line(ticket, OTHER, &turn, 1, 0);
+    assert_eq!((lines.lines(), lines.waiting()), (1, 1));
+}

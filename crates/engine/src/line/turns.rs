@@ -254,3 +254,6 @@ impl Turns {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
