@@ -61,7 +61,7 @@ use crate::db_key::{DbKey, OwnedDbKey};
 use claimed_ids::ClaimedIds;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use turns::{Place, Turns};
+use turns::Turns;
 use work_budget::WorkBudget;
 
 /// Identifies a waiter. Tickets increase.
@@ -163,7 +163,7 @@ pub struct Waiter<C, H, R> {
     /// The server has taken the reply.
     pub answered: bool,
     line: LineId,
-    place: Place,
+    leave: u64,
     /// Whose turn it takes (BY). Empty without BY.
     who: Box<[u8]>,
     claimed_ids: Vec<(Arc<OwnedDbKey>, Box<[u8]>)>,
@@ -193,7 +193,7 @@ struct Line<W> {
 
 impl<W> Line<W> {
     fn head(&self) -> Option<Ticket> {
-        self.turns.first().map(|place| place.ticket)
+        self.turns.head().map(|head| head.ticket)
     }
 
     /// Gives a waiter its place. If it becomes the head, it is tried after `wait_us`.
@@ -204,23 +204,27 @@ impl<W> Line<W> {
         deadline_us: Option<u64>,
         wait_us: u64,
         now_us: u64,
-    ) -> Place {
-        let place = self.turns.enter(turn, ticket);
+    ) {
+        self.turns.enter(turn, ticket);
         self.deadlines.extend(deadline_us.map(|deadline_us| (deadline_us, ticket)));
         if self.head() == Some(ticket) {
             self.retry_head_after(wait_us, now_us);
         }
-        place
     }
 
     /// Removes a waiter. If it was the head, the new head becomes due.
-    fn remove<C, H, R>(&mut self, waiter: &Waiter<C, H, R>, granted: bool, now_us: u64) {
-        let ticket = waiter.place.ticket;
+    fn remove<C, H, R>(
+        &mut self,
+        ticket: Ticket,
+        waiter: &Waiter<C, H, R>,
+        granted: bool,
+        now_us: u64,
+    ) {
         if self.head() == Some(ticket) {
             self.make_due(now_us);
             self.denied_us = None;
         }
-        self.turns.remove(waiter.place, &waiter.who, granted);
+        self.turns.remove(waiter.leave, &waiter.who, ticket, granted);
         if let Some(deadline_us) = waiter.deadline_us {
             self.deadlines.remove(&(deadline_us, ticket));
         }
@@ -347,7 +351,7 @@ impl<T: LineTypes> Lines<T> {
 
     /// Returns whether a new call that does not wait is barred by a waiter on the key, whose LEAVE is the same or smaller.
     pub fn is_barred(&self, key: DbKey, leave: u64) -> bool {
-        let head = self.line(key).and_then(|line| line.turns.first());
+        let head = self.line(key).and_then(|line| line.turns.head());
         head.is_some_and(|head| head.leave <= leave)
     }
 
@@ -401,7 +405,7 @@ impl<T: LineTypes> Lines<T> {
         let line_id = self.open(key, now_us);
         let Some(line) = self.lines.get_mut(&line_id) else { return };
         let line_key = Arc::clone(&line.key);
-        let place = line.enter(ticket, &turn, deadline_us, wait_us, now_us);
+        line.enter(ticket, &turn, deadline_us, wait_us, now_us);
         let mut claimed_ids = Vec::with_capacity(ids.len());
         for (id_key, id) in ids {
             self.claimed_ids.insert(id_key, id);
@@ -415,7 +419,7 @@ impl<T: LineTypes> Lines<T> {
             reply: None,
             answered: false,
             line: line_id,
-            place,
+            leave: turn.leave,
             who: turn.who.unwrap_or_default().into(),
             claimed_ids,
             deadline_us,
@@ -428,7 +432,7 @@ impl<T: LineTypes> Lines<T> {
     }
 
     /// Moves a waiter to the line on another key. There it stands before the first call of the same who and LEAVE that came
-    /// later, with the tag of that call. If there is none, it joins as a new call does. If it becomes the head, it is tried
+    /// later, in whose turn it is served. If there is none, it joins as a new call does. If it becomes the head, it is tried
     /// again after `wait_us`.
     pub fn change_line(
         &mut self,
@@ -443,13 +447,14 @@ impl<T: LineTypes> Lines<T> {
         if let Some(waiter) = waiter.filter(|waiter| waiter.line != new_id) {
             let old_id = waiter.line;
             if let Some(line) = self.lines.get_mut(&old_id) {
-                line.remove(waiter, false, now_us);
+                line.remove(ticket, waiter, false, now_us);
             }
             if let Some(line) = self.lines.get_mut(&new_id) {
-                waiter.place = line.enter(ticket, turn, waiter.deadline_us, wait_us, now_us);
+                line.enter(ticket, turn, waiter.deadline_us, wait_us, now_us);
                 waiter.key = Arc::clone(&line.key);
             }
             waiter.line = new_id;
+            waiter.leave = turn.leave;
             waiter.who = turn.who.unwrap_or_default().into();
             self.schedule(old_id);
         }
@@ -721,7 +726,7 @@ impl<T: LineTypes> Lines<T> {
         }
         let line_id = waiter.line;
         if let Some(line) = self.lines.get_mut(&line_id) {
-            line.remove(waiter, granted, now_us);
+            line.remove(ticket, waiter, granted, now_us);
         }
         self.schedule(line_id);
         Some(handle)

@@ -13,10 +13,13 @@
 //!    0 2 4 6 8                  granted: a0 b0 b2 a4 b4 a8
 //! ```
 //!
+//! A call that comes from another line (RL.ALL) may have come before calls of the same caller in this line. It takes the tag of
+//! the first of these, and stands before it. Each of these then starts later by the length of the new one, as if it had been
+//! there from the beginning: otherwise a caller would get more turns by standing in other lines first.
+//!
 //! **Lemma.** While callers f and g both have calls waiting, what each is granted, divided by its weight, differs by at most
-//! `F + G`, where `F` and `G` are their largest quantities, each divided by its weight. Not counted are grants to calls that
-//! took the tag of another ([`Turns::enter`]). Nor does it hold for a caller whose calls have left unserved: the tags behind
-//! them stay, so it falls back by as much.
+//! `F + G`, where `F` and `G` are their largest quantities, each divided by its weight. That does not hold for a caller whose
+//! calls have left unserved: the tags behind them stay, so it falls back by as much.
 //!
 //! **Proof.** The smallest tag is granted, and no call joins below the virtual time, so that never goes back, and no waiting
 //! call is below it. Say that it goes from u to v. As long as f waits, its end tag is above the virtual time, so each of its
@@ -46,6 +49,9 @@ pub struct Turn<'w> {
 /// remainder: 720720 is the least common multiple of the numbers from 1 to 16.
 const UNIT: u128 = 720_720 * 1_000_000;
 
+/// The ticket of a call that has none yet.
+const LAST: Ticket = Ticket(u64::MAX);
+
 impl<'w> Turn<'w> {
     /// Returns the caller. Those without a name have the empty one.
     fn caller(&self) -> &'w [u8] {
@@ -58,19 +64,21 @@ impl<'w> Turn<'w> {
     }
 }
 
-/// The place of a call in a line. The smallest is the head.
+/// The place of the first call of a caller. The smallest is the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Place {
     pub(super) leave: u64,
-    /// The start tag.
     tag: u128,
     pub(super) ticket: Ticket,
 }
 
-/// The places in one line, and what it remembers of callers. A line without calls remembers nothing.
+/// The order of one line, and what it remembers of callers. A line without calls remembers nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Turns {
-    order: BTreeSet<Place>,
+    /// The first call of each caller.
+    first: BTreeSet<Place>,
+    /// The number of calls in the line.
+    calls: usize,
     /// The callers of each LEAVE that has any.
     levels: BTreeMap<u64, Level>,
     /// The callers that have no call in the line.
@@ -87,12 +95,22 @@ struct Level {
     callers: BTreeMap<Box<[u8]>, Caller>,
 }
 
+/// A caller. Its calls stand in the order of their tickets, each where the one before it ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Caller {
-    /// The end tag of its last call.
-    end: u128,
-    /// The start tags of its calls in the line. They increase with the tickets.
-    calls: BTreeMap<Ticket, u128>,
+    /// The start tag of its first call. Without a call, the end tag of the last one.
+    start: u128,
+    calls: BTreeMap<Ticket, Call>,
+    /// The length of the calls behind the last one, which have left unserved.
+    left: u128,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Call {
+    /// The length of the calls between this one and the one before it, which have left unserved. 0 for the first.
+    left: u128,
+    /// The length of this call: its quantity, divided by its weight.
+    length: u128,
 }
 
 /// A caller without calls in the line. If there are too many, the first ones are forgotten.
@@ -104,92 +122,114 @@ struct Idle {
     name: Box<[u8]>,
 }
 
+impl Caller {
+    fn place(&self, leave: u64) -> Option<Place> {
+        let (ticket, _) = self.calls.first_key_value()?;
+        Some(Place { leave, tag: self.start, ticket: *ticket })
+    }
+
+    /// Adds a call before those that came later. These move back by its length.
+    fn insert(&mut self, ticket: Ticket, length: u128, virtual_time: u128) {
+        if self.calls.is_empty() {
+            self.start = self.start.max(virtual_time);
+        }
+        let left = std::mem::take(self.left_before_next(ticket));
+        self.calls.insert(ticket, Call { left, length });
+    }
+
+    /// Removes a call. The tags of the others stay.
+    fn remove(&mut self, ticket: Ticket) {
+        let is_first = self.calls.keys().next() == Some(&ticket);
+        let Some(Call { left, length }) = self.calls.remove(&ticket) else { return };
+        let gap = self.left_before_next(ticket);
+        *gap = gap.saturating_add(left).saturating_add(length);
+        if is_first {
+            let gap = std::mem::take(gap);
+            self.start = self.start.saturating_add(gap);
+        }
+    }
+
+    /// Returns the length of what has left unserved before the next call that came after this one, or behind the last one.
+    fn left_before_next(&mut self, ticket: Ticket) -> &mut u128 {
+        let next = self.calls.range_mut(ticket..).next();
+        next.map_or(&mut self.left, |(_, next)| &mut next.left)
+    }
+}
+
 impl Turns {
     pub(super) fn is_empty(&self) -> bool {
-        self.order.is_empty()
+        self.calls == 0
     }
 
     pub(super) fn len(&self) -> usize {
-        self.order.len()
+        self.calls
     }
 
     /// Returns the place of the head.
-    pub(super) fn first(&self) -> Option<&Place> {
-        self.order.first()
+    pub(super) fn head(&self) -> Option<&Place> {
+        self.first.first()
     }
 
     /// Returns whether a call stands before the place that [`Turns::enter`] would give to the call with the ticket `came`, or
     /// to one that comes now.
     pub(super) fn is_preceded(&self, turn: &Turn, came: Option<Ticket>) -> bool {
-        self.first().is_some_and(|first| *first < self.place(turn, came).0)
+        let level = self.levels.get(&turn.leave);
+        let caller = level.and_then(|level| level.callers.get(turn.caller()));
+        let virtual_time = level.map_or(0, |level| level.virtual_time);
+        // If its caller has calls that came before, the first one has the same tag here, and comes before it.
+        let tag = virtual_time.max(caller.map_or(0, |caller| caller.start));
+        let ticket = came.unwrap_or(LAST);
+        let place = Place { leave: turn.leave, tag, ticket };
+        self.head().is_some_and(|head| *head < place)
     }
 
-    /// Counts a call as granted that does not stand in the line.
+    /// Counts a call as granted that does not stand in the line, and before which nobody stands.
     pub(super) fn pass(&mut self, turn: &Turn, came: Option<Ticket>) {
-        if !self.is_empty() {
-            let place = self.charge(turn, came);
-            self.advance(place);
+        if self.is_empty() {
+            return;
         }
-    }
-
-    /// Gives a call its place. A call that comes from another line may have come before calls of the same caller and LEAVE
-    /// in this line: it stands before the first of these, and has its tag. Any other call gets a new tag.
-    pub(super) fn enter(&mut self, turn: &Turn, ticket: Ticket) -> Place {
-        let place = self.charge(turn, Some(ticket));
-        self.change_caller(turn.leave, turn.caller(), |caller| {
-            caller.calls.insert(ticket, place.tag);
+        let ticket = came.unwrap_or(LAST);
+        let tag = self.change_caller(turn.leave, turn.caller(), |caller, virtual_time| {
+            caller.insert(ticket, turn.length(), virtual_time);
+            let tag = caller.start;
+            caller.remove(ticket);
+            tag
         });
-        self.order.insert(place);
-        place
+        self.advance(turn.leave, tag);
     }
 
-    /// Removes a call, which was granted or is not served.
-    pub(super) fn remove(&mut self, place: Place, name: &[u8], granted: bool) {
-        self.order.remove(&place);
+    /// Gives a call its place: before the calls of its caller that came later, and behind all others of its caller.
+    pub(super) fn enter(&mut self, turn: &Turn, ticket: Ticket) {
+        self.calls = self.calls.saturating_add(1);
+        self.change_caller(turn.leave, turn.caller(), |caller, virtual_time| {
+            caller.insert(ticket, turn.length(), virtual_time);
+        });
+    }
+
+    /// Removes a call. If it was granted, it was the head.
+    pub(super) fn remove(&mut self, leave: u64, name: &[u8], ticket: Ticket, granted: bool) {
+        self.calls = self.calls.saturating_sub(1);
         if self.is_empty() {
             *self = Turns::default();
             return;
         }
-        self.change_caller(place.leave, name, |caller| {
-            caller.calls.remove(&place.ticket);
+        let tag = self.change_caller(leave, name, |caller, _| {
+            let tag = caller.start;
+            caller.remove(ticket);
+            tag
         });
         if granted {
-            self.advance(place);
+            self.advance(leave, tag);
         }
-    }
-
-    /// Returns the place of a call, and whether its tag is a new one.
-    fn place(&self, turn: &Turn, came: Option<Ticket>) -> (Place, bool) {
-        let level = self.levels.get(&turn.leave);
-        let caller = level.and_then(|level| level.callers.get(turn.caller()));
-        let came_later =
-            came.zip(caller).and_then(|(came, caller)| caller.calls.range(came..).next());
-        let start = || {
-            let virtual_time = level.map_or(0, |level| level.virtual_time);
-            virtual_time.max(caller.map_or(0, |caller| caller.end))
-        };
-        let tag = came_later.map_or_else(start, |(_, tag)| *tag);
-        let ticket = came.unwrap_or(Ticket(u64::MAX));
-        (Place { leave: turn.leave, tag, ticket }, came_later.is_none())
-    }
-
-    /// Returns the place of a call, and sets the caller's end tag if the call has a tag of its own.
-    fn charge(&mut self, turn: &Turn, came: Option<Ticket>) -> Place {
-        let (place, is_new) = self.place(turn, came);
-        if is_new {
-            let end = place.tag.saturating_add(turn.length());
-            self.change_caller(turn.leave, turn.caller(), |caller| caller.end = end);
-        }
-        place
     }
 
     /// Moves the virtual time to the tag of a call that was granted.
-    fn advance(&mut self, granted: Place) {
-        let Some(level) = self.levels.get_mut(&granted.leave) else { return };
-        level.virtual_time = level.virtual_time.max(granted.tag);
+    fn advance(&mut self, leave: u64, tag: u128) {
+        let Some(level) = self.levels.get_mut(&leave) else { return };
+        level.virtual_time = level.virtual_time.max(tag);
         let virtual_time = level.virtual_time;
         for is_unnamed in [false, true] {
-            let leave = Reverse(granted.leave);
+            let leave = Reverse(leave);
             let from = Idle { is_unnamed, leave, end: 0, name: Box::default() };
             let first = |idle: &BTreeSet<Idle>| idle.range(&from..).next().cloned();
             let says_nothing = |idle: &Idle| {
@@ -205,14 +245,13 @@ impl Turns {
     /// Callers that have calls in the line stay.
     pub(super) fn forget_callers(&mut self, max: usize) {
         while self.callers.0 > max {
-            let Some(idle) = self.idle.first().filter(|idle| !idle.is_unnamed).cloned() else {
-                break;
-            };
+            let first = self.idle.first().filter(|idle| !idle.is_unnamed).cloned();
+            let Some(idle) = first else { break };
             self.forget(&idle);
         }
         while self.callers.1 > max {
-            let from =
-                Idle { is_unnamed: true, leave: Reverse(u64::MAX), end: 0, name: Box::default() };
+            let leave = Reverse(u64::MAX);
+            let from = Idle { is_unnamed: true, leave, end: 0, name: Box::default() };
             let Some(idle) = self.idle.range(from..).next().cloned() else { break };
             self.forget(&idle);
         }
@@ -230,28 +269,32 @@ impl Turns {
         *callers = callers.saturating_sub(1);
     }
 
-    /// Changes a caller, which is remembered from now on.
-    fn change_caller(&mut self, leave: u64, name: &[u8], change: impl FnOnce(&mut Caller)) {
+    /// Changes a caller, which is remembered from now on. `change` receives the virtual time.
+    fn change_caller<R>(
+        &mut self,
+        leave: u64,
+        name: &[u8],
+        change: impl FnOnce(&mut Caller, u128) -> R,
+    ) -> R {
         let level = self.levels.entry(leave).or_default();
         if !level.callers.contains_key(name) {
-            level.callers.insert(name.into(), Caller::default());
             let callers = if name.is_empty() { &mut self.callers.1 } else { &mut self.callers.0 };
             *callers = callers.saturating_add(1);
         }
-        let Some(caller) = level.callers.get_mut(name) else { return };
-        let idle = |end| Idle {
-            is_unnamed: name.is_empty(),
-            leave: Reverse(leave),
-            end,
-            name: name.into(),
+        let caller = level.callers.entry(name.into()).or_default();
+        let (is_unnamed, name) = (name.is_empty(), Box::from(name));
+        let mut idle = Idle { is_unnamed, leave: Reverse(leave), end: caller.start, name };
+        match caller.place(leave) {
+            Some(place) => self.first.remove(&place),
+            None => self.idle.remove(&idle),
         };
-        if caller.calls.is_empty() {
-            self.idle.remove(&idle(caller.end));
-        }
-        change(caller);
-        if caller.calls.is_empty() {
-            self.idle.insert(idle(caller.end));
-        }
+        let changed = change(caller, level.virtual_time);
+        idle.end = caller.start;
+        match caller.place(leave) {
+            Some(place) => self.first.insert(place),
+            None => self.idle.insert(idle),
+        };
+        changed
     }
 }
 

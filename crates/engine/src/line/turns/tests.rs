@@ -75,7 +75,24 @@ fn turns(lines: &Lines<Callers>, at: u8) -> Turns {
 
 /// Returns the tickets of a line, from its head on.
 fn order(lines: &Lines<Callers>, at: u8) -> Vec<Ticket> {
-    turns(lines, at).order.iter().map(|place| place.ticket).collect()
+    tickets(&turns(lines, at))
+}
+
+fn tickets(turns: &Turns) -> Vec<Ticket> {
+    let mut places = Vec::new();
+    for (leave, level) in &turns.levels {
+        for caller in level.callers.values() {
+            let mut tag = caller.start;
+            for (ticket, call) in &caller.calls {
+                tag = tag.saturating_add(call.left);
+                places.push(Place { leave: *leave, tag, ticket: *ticket });
+                tag = tag.saturating_add(call.length);
+            }
+        }
+    }
+    places.sort();
+    assert_eq!((places.len(), places.first()), (turns.len(), turns.head()));
+    places.into_iter().map(|place| place.ticket).collect()
 }
 
 #[derive(Clone, Debug)]
@@ -84,8 +101,6 @@ struct ModelCall {
     at: u8,
     asks: Asks,
     tag: Fraction,
-    /// It took the tag of another call.
-    took_tag: bool,
 }
 
 /// A caller in a line.
@@ -179,58 +194,59 @@ impl Model {
         (!self.calls.is_empty()).then(|| self.calls[which % self.calls.len()].clone())
     }
 
-    /// Returns the tag of a call that comes now, or that came with this ticket, and whether it is that of another call.
-    fn tag(&self, at: u8, asks: &Asks, came: Option<Ticket>) -> (Fraction, bool) {
-        let same = |call: &&ModelCall| {
+    /// Returns the tag of a call that comes now, or that came with this ticket.
+    fn tag(&self, at: u8, asks: &Asks, came: Option<Ticket>) -> Fraction {
+        let is_later = |call: &&ModelCall| {
             (call.at, call.asks.leave, call.asks.who) == (at, asks.leave, asks.who)
+                && came.is_some_and(|came| came < call.ticket)
         };
-        let later = self
-            .calls
-            .iter()
-            .filter(same)
-            .filter(|call| came.is_some_and(|came| came < call.ticket));
-        if let Some(later) = later.min_by_key(|call| call.ticket) {
-            return (later.tag, true);
+        if let Some(later) = self.calls.iter().filter(is_later).min_by_key(|call| call.ticket) {
+            return later.tag;
         }
         let virtual_time = self.virtual_times.get(&(at, asks.leave)).copied().unwrap_or_default();
         let end = self.ends.get(&(at, asks.leave, asks.who)).copied().unwrap_or_default();
-        (virtual_time.max(end), false)
+        virtual_time.max(end)
     }
 
     fn is_preceded(&self, at: u8, asks: &Asks, came: Option<Ticket>) -> bool {
-        let tag = self.tag(at, asks, came).0;
+        let tag = self.tag(at, asks, came);
         self.line(at).first().is_some_and(|head| match came {
             Some(came) => (head.asks.leave, head.tag, head.ticket) < (asks.leave, tag, came),
             None => (head.asks.leave, head.tag) <= (asks.leave, tag),
         })
     }
 
-    /// Gives a call its tag.
-    fn enter(&mut self, at: u8, asks: &Asks, came: Option<Ticket>) -> (Fraction, bool) {
-        let (tag, took_tag) = self.tag(at, asks, came);
-        if !took_tag {
-            let caller = (at, asks.leave, asks.who);
-            self.ends.insert(caller, tag + asks.length());
-            let largest = self.largest.entry(caller).or_default();
-            *largest = asks.length().max(*largest);
+    /// Gives a call its tag. The calls of its caller that came later move back.
+    fn enter(&mut self, at: u8, asks: &Asks, came: Option<Ticket>) -> Fraction {
+        let tag = self.tag(at, asks, came);
+        let caller = (at, asks.leave, asks.who);
+        let mut end = tag;
+        for call in &mut self.calls {
+            if (call.at, call.asks.leave, call.asks.who) == caller {
+                if came.is_some_and(|came| came < call.ticket) {
+                    call.tag += asks.length();
+                }
+                end = self.ends[&caller];
+            }
         }
-        (tag, took_tag)
+        self.ends.insert(caller, end + asks.length());
+        let largest = self.largest.entry(caller).or_default();
+        *largest = asks.length().max(*largest);
+        tag
     }
 
     /// Grants a call that has this tag.
-    fn grant(&mut self, at: u8, asks: &Asks, (tag, took_tag): (Fraction, bool)) {
+    fn grant(&mut self, at: u8, asks: &Asks, tag: Fraction) {
         self.virtual_times.insert((at, asks.leave), tag);
-        if !took_tag {
-            *self.granted.entry((at, asks.leave, asks.who)).or_default() += asks.length();
-        }
+        *self.granted.entry((at, asks.leave, asks.who)).or_default() += asks.length();
     }
 
     /// Removes a call, and lets a line without calls forget all.
     fn remove(&mut self, call: &ModelCall, is_granted: bool) {
         self.calls.retain(|other| other.ticket != call.ticket);
-        let ModelCall { at, asks, tag, took_tag, .. } = call.clone();
+        let ModelCall { at, asks, tag, .. } = call.clone();
         if is_granted {
-            self.grant(at, &asks, (tag, took_tag));
+            self.grant(at, &asks, tag);
         } else {
             self.fallen_back.insert((at, asks.leave, asks.who));
         }
@@ -246,9 +262,9 @@ impl Model {
             TurnEvent::Join { at, asks } => {
                 let preceded = self.is_preceded(at, &asks, None);
                 assert_eq!(self.lines.is_preceded(key(&at), &asks.turn(), None), preceded);
-                let (tag, took_tag) = self.enter(at, &asks, None);
+                let tag = self.enter(at, &asks, None);
                 let ticket = join(&mut self.lines, at, &asks);
-                self.calls.push(ModelCall { ticket, at, asks, tag, took_tag });
+                self.calls.push(ModelCall { ticket, at, asks, tag });
             }
             TurnEvent::Grant { at } => {
                 if let Some(head) = self.line(at).first() {
@@ -279,8 +295,8 @@ impl Model {
                 self.lines.change_line(call.ticket, key(&at), &asks.turn(), 1, 0);
                 if call.at != at {
                     self.remove(&call, false);
-                    let (tag, took_tag) = self.enter(at, &asks, Some(call.ticket));
-                    self.calls.push(ModelCall { at, asks, tag, took_tag, ..call });
+                    let tag = self.enter(at, &asks, Some(call.ticket));
+                    self.calls.push(ModelCall { at, asks, tag, ..call });
                 }
             }
         }
@@ -458,19 +474,30 @@ fn a_line_without_calls_remembers_nobody() {
 }
 
 #[test]
-fn tags_beyond_the_largest_number_are_served_by_arrival() {
-    let mut lines = Lines::default();
+fn calls_beyond_the_largest_tag_are_served_by_arrival() {
     let most = Asks { quantity: u64::MAX, ..one(b'a') };
     let mut turns = Turns::default();
-    for number in 1..=3 {
+    for number in 1..=4 {
         turns.enter(&most.turn(), Ticket(number));
-        for level in turns.levels.values_mut() {
-            level.callers.values_mut().for_each(|caller| caller.end = u128::MAX - 1);
-        }
+        let caller = turns.levels.get_mut(&0).unwrap().callers.get_mut(&b"a"[..]).unwrap();
+        caller.calls.values_mut().for_each(|call| call.length = u128::MAX - 1);
     }
-    let tickets: Vec<u64> = turns.order.iter().map(|place| place.ticket.number()).collect();
-    assert_eq!(tickets, [1, 2, 3]);
-    // A weight of 0, which no command passes, is like 1.
-    let [first, second] = [0, 1].map(|weight| join(&mut lines, 0, &Asks { weight, ..one(b'a') }));
-    assert_eq!(order(&lines, 0), [first, second]);
+    for number in 1..=4 {
+        assert_eq!(tickets(&turns)[0], Ticket(number));
+        turns.remove(0, b"a", Ticket(number), number % 2 == 0);
+    }
+}
+
+/// Otherwise it would get more turns the more of its calls stood in other lines first.
+#[test]
+fn a_caller_gets_no_more_turns_when_its_calls_come_from_another_line() {
+    let mut lines = Lines::default();
+    let early = [0; 4].map(|_| join(&mut lines, 1, &one(b'a')));
+    let a = join(&mut lines, 0, &one(b'a'));
+    let b = [0; 4].map(|_| join(&mut lines, 0, &one(b'b')));
+    for call in early {
+        lines.change_line(call, key(&0), &one(b'a').turn(), 1, 0);
+    }
+    let in_turn = [early[0], b[0], early[1], b[1], early[2], b[2], early[3], b[3], a];
+    assert_eq!(order(&lines, 0), in_turn);
 }
