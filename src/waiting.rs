@@ -305,7 +305,9 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
         *own = key_ctx;
         let keyspace = ServerKeyspace::new(self.state).for_waiters(self.acceptance());
         let keyspace = keyspace.for_keys(names.len());
-        let decided = decide_waiting(&keyspace, &keys, keyspace.store(key_ctx, access), trial);
+        let own = keyspace.store(key_ctx, access);
+        let decided = decide_waiting(&keyspace, &keys, own, trial);
+        self.learn_acceptance(&keyspace);
         decided
     }
 
@@ -314,11 +316,10 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
         wall_time_us().saturating_sub(key_ctx.now_us)
     }
 
-    fn accepts_write(&self, keys: &[KeyContext<'c>]) -> bool {
-        let Some((first, others)) = keys.split_first() else { return true };
-        // The server's other reasons to refuse are the same for all keys, but some may have migrated.
-        self.ask_for_acceptance(*first) == Acceptance::Accepted
-            && others.iter().all(|key_ctx| key_ctx.ctx.serves(key_ctx.name))
+    fn accepts_write(&self, own: KeyContext<'c>, keys: &[KeyContext<'c>]) -> bool {
+        // What else the server may refuse is the same for all keys, but some may have migrated.
+        self.ask_for_acceptance(own) == Acceptance::Accepted
+            && (keys.len() == 1 || keys.iter().all(|key_ctx| key_ctx.ctx.serves(key_ctx.name)))
     }
 
     fn note_wait(&self, keys: &[KeyContext<'c>], granted: bool) {
@@ -342,7 +343,7 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
     // A write is dropped if the key has changed so that it is impossible.
     fn write(&self, line: LineId, key_ctx: KeyContext<'c>, write: PendingWrite) -> Step {
         let written = match write {
-            _ if !self.accepts_write(&[key_ctx]) => Err(Error::InUse),
+            _ if !self.accepts_write(key_ctx, &[key_ctx]) => Err(Error::InUse),
             PendingWrite::GiveBack { request, granted, granted_us } => {
                 give_back(self, key_ctx, &request, &granted, granted_us)
             }

@@ -77,6 +77,11 @@ impl<'c> ServerKeyspace<'c> {
         self.acceptance.get()
     }
 
+    /// Knows from now on what the server has answered to another keyspace.
+    pub fn learn_acceptance(&self, other: &ServerKeyspace) {
+        self.acceptance.set(other.acceptance.get());
+    }
+
     /// Asks the server whether it accepts a write to a key for a waiter, unless it was asked before.
     pub fn ask_for_acceptance(&self, key_ctx: KeyContext) -> Acceptance {
         let asked = self.acceptance.get();

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use support::*;
 
-/// Three calls that wait for what comes free by itself after a second, and two whose time is up before the server accepts
+/// Four calls that wait for what comes free by itself after a second, and three whose time is up before the server accepts
 /// writes again. `refuse` and `accept` tell the server to refuse and to accept writes; a call is answered `code` meanwhile.
 #[track_caller]
 fn nothing_is_granted_while(
@@ -19,15 +19,20 @@ fn nothing_is_granted_while(
     conn.cmd("RL.WINDOW w 1 1s");
     conn.cmd("RL.THROTTLE t 0 1 1s");
     conn.cmd("RL.ACQUIRE f 1 1h 1 ID z LEASE 600000");
+    conn.cmd("RL.ALL 2 v u WINDOW 1 1s THROTTLE 0 1 1s");
+    conn.cmd("RL.ACQUIRE g 1 1h 1 ID z LEASE 600000");
     let waits = [
         "RL.ACQUIRE a 1 0 1 ID x LEASE 600000 BLOCK 0",
         "RL.WINDOW w 1 1s 1 BLOCK 0",
         "RL.THROTTLE t 0 1 1s 1 BLOCK 0",
+        "RL.ALL 2 v u WINDOW 1 1s THROTTLE 0 1 1s BLOCK 0",
     ];
     let mut line = waits.map(|call| server.wait_shortly(call));
     let mut behind = server.wait_shortly("RL.ACQUIRE a 1 0 1 BLOCK 1500 MS");
-    // Its denial counts nothing.
+    // Their denials count nothing.
+    let counting = "RL.ALL 2 h g WINDOW 1000 1h 1 COUNTDENIED ACQUIRE 1 1h 1 BLOCK 1500 MS";
     let mut counted = server.wait_shortly("RL.WINDOW f 1 1h 1 COUNTDENIED BLOCK 1500 MS");
+    let mut counted_in_all = server.wait_shortly(counting);
     refuse(&mut conn);
     let begin = Instant::now();
     while begin.elapsed() < ms(1_200) {
@@ -40,6 +45,7 @@ fn nothing_is_granted_while(
     // Time is up all the same.
     assert_eq!(limited(&behind.recv()), 2);
     assert_eq!(limited(&counted.recv()), 1);
+    assert_eq!(limited(&counted_in_all.recv()), 2);
     for waiter in &mut line {
         assert!(waiter.silent_for(ms(1)), "granted while writes are refused");
     }
@@ -50,6 +56,7 @@ fn nothing_is_granted_while(
     }
     // One is reserved and nothing is counted.
     assert_eq!(conn.ints("RL.WINDOW_RO f 1000 1h 0")[2], 999);
+    assert_eq!(conn.ints("RL.WINDOW_RO h 1000 1h 0")[2], 1000);
     assert_eq!(conn.held_ids("a"), ["x"]);
     server.expect_no_waiting_calls();
 }

@@ -179,6 +179,42 @@ fn thousands_of_clients_that_disconnect_at_one_time_delay_no_other_client() {
 }
 
 #[test]
+fn thousands_of_calls_over_several_limits_change_lines_and_delay_no_other_client() {
+    const MANY: usize = 5_000;
+    let _alone = alone();
+    let (server, mut conn) = Server::builder().config("maxclients 12000").connect();
+    let used = || server.info_number("used_memory");
+    let before = used();
+    for (key, lease) in [("a", 3_500_000), ("b", 3_600_000)] {
+        conn.cmd(format!("RL.ACQUIRE {key} {MANY} 0 {MANY} ID all LEASE {lease}"));
+    }
+    let call = |id: usize| {
+        let acquire = format!("ACQUIRE {MANY} 0 1 ID n{id} LEASE 600000");
+        format!("RL.ALL 3 a b c {acquire} {acquire} WINDOW 9999 1h BLOCK 0 BY tenant{}", id % 7)
+    };
+    let mut line = wait_all(&server, (0..MANY).map(call));
+    nobody_is_kept_waiting(&server, || {
+        // What they wait for is free, but now the other denies them.
+        assert_eq!(conn.int("RL.RELEASE b all"), 1);
+        eventually(SOON, || conn.info_field("a", "waiting") == MANY as i64);
+        assert_eq!(conn.int("RL.RELEASE a all"), 1);
+        for waiter in &mut line {
+            assert_eq!(limited(&waiter.recv()), 0);
+        }
+    });
+    for key in ["a", "b"] {
+        assert_eq!(conn.info_field(key, "reservations"), MANY as i64);
+    }
+    assert_eq!(conn.ints("RL.WINDOW_RO c 9999 1h 0")[2], 9_999 - MANY as i64);
+    server.expect_no_waiting_calls();
+    drop(line);
+    conn.cmd("FLUSHALL");
+    if server.version().is_from(7, 0) {
+        eventually(SOON, || used() - before < 2_000_000);
+    }
+}
+
+#[test]
 fn a_head_of_another_line_is_served_in_time_while_thousands_are() {
     const MANY: usize = 3_000;
     let _alone = alone();

@@ -225,9 +225,9 @@ pub trait WaitingKeyspace: Keyspace {
     /// Returns the microseconds since the time of the call was read.
     fn age_us(&self, key: Self::Key) -> u64;
 
-    /// Returns whether the server accepts a write to the keys now. This is asked only before a write, because the question
-    /// shows in the server's statistics.
-    fn accepts_write(&self, _keys: &[Self::Key]) -> bool {
+    /// Returns whether the server accepts a write to the keys of a call now, of which `own` is that of its line. This is
+    /// asked only before a write, because the question shows in the server's statistics.
+    fn accepts_write(&self, _own: Self::Key, _keys: &[Self::Key]) -> bool {
         true
     }
 
@@ -298,7 +298,7 @@ pub fn take_step<S: WaitingKeyspace>(
         Some(LineStep::Try { ticket, call, is_overdue }) => {
             let mode = if is_overdue { Mode::Final } else { Mode::Try };
             match try_head(keyspace, line, (ticket, S::waiting_call(&call)), key, None, mode) {
-                // It would be the next step again, although its line was postponed: its key cannot be written.
+                // It would be the next step again, although its line was postponed.
                 Tried::Waits if is_overdue => Step::Later,
                 // Waiters behind the head may be overdue.
                 Tried::Waits | Tried::Left => Step::Again,
@@ -364,8 +364,11 @@ fn try_head<S: WaitingKeyspace>(
             }
             Tried::Left
         }
-        // A key cannot be written at the moment, or holds more than one call may read: what was read is kept. The call goes
-        // on waiting, even past its deadline.
+        Err(Error::InUse) if mode == Mode::Final => {
+            keyspace.deliver(ticket, key, deny(keyspace, key, ticket, call, Mode::Look));
+            Tried::Left
+        }
+        // A key cannot be written at the moment, or holds more than one call may read, which another try reads.
         Err(Error::InUse | Error::TooMuchToRead) => {
             keyspace.change(|lines, now_us| lines.postpone(line, now_us));
             Tried::Waits
@@ -442,7 +445,8 @@ pub fn decide_waiting<'k, S: WaitingKeyspace>(
     let plan = judged.plan(mode, || keyspace.new_id()).map_err(Into::into)?;
     let decisions: Decisions =
         plan.decisions().map(|part| (part.standing, part.decision)).collect();
-    if plan.changes_something() && !keyspace.accepts_write(keys) {
+    let accepts_write = || keys.get(at).is_some_and(|own| keyspace.accepts_write(*own, keys));
+    if plan.changes_something() && !accepts_write() {
         return Err(Error::InUse);
     }
     plan.write();
