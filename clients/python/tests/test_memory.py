@@ -445,7 +445,9 @@ class Missing(unittest.TestCase):
         command = [sys.executable, "-c", program]
         shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
         for line, what in zip(shown, 2 * ["MemoryLimiter", r"local\(\)"], strict=True):
-            self.assertRegex(line, f"^{what} needs the native extension .* pip install")
+            self.assertRegex(
+                line, f"^{what} needs the native extension .* pip install --force-reinstall ./clients/python,"
+            )
 
     def test_the_package_is_built_without_the_extension_where_cargo_cannot_build_it(self) -> None:
         # Without PURE=1, and with a cargo. maturin exits if cargo fails.

@@ -153,7 +153,7 @@ class Info:
     debt_ms: int | None = None
     #: The number of events in the window, including events that have left it but are still stored.
     events: int | None = None
-    #: The number of events that are denied calls.
+    #: The number of events that are denied calls, which are counted only with count_denied. top() counts all denials.
     denied: int | None = None
     #: The number of entries that keep the events.
     entries: int | None = None
