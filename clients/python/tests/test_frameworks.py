@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import unittest
+from collections.abc import AsyncIterator
 from typing import Any
 from unittest import mock
 
@@ -37,6 +38,7 @@ from redis_ratelimit import (
     AllReply,
     Busy,
     Clause,
+    Denied,
     Held,
     Info,
     Policy,
@@ -165,8 +167,10 @@ class OfAFramework:
         status, fields, body = self.answered(FALLBACK)
         self.check_denied(status, fields, body, ["free"])
         self.assertEqual(fields["retry-after"], "2")
-        for answer in AWAY, Busy("busy"):
-            self.check_unavailable(*self.answered(answer))
+        for answer, wait in (AWAY, None), (Busy("busy"), "1"):
+            status, fields, body = self.answered(answer)
+            self.check_unavailable(status, fields, body)
+            self.assertEqual({name.lower(): value for name, value in dict(fields).items()}.get("retry-after"), wait)
 
     def test_a_view_adds_its_own_reply_to_the_headers(self: Any) -> None:
         for user, policies in (None, ["own"]), ("a", ["search", "own"]):
@@ -298,6 +302,42 @@ class WithFastapi(OfAFramework, OnAServer):
         self.assertEqual(self.get("/cost", "a", plan="several")[0], 200)
         self.assertEqual(limiter_now().window_ro("{job}:units", UNITS).remaining, 3)
 
+    def test_what_a_route_raises_as_denied_or_busy_is_answered_unless_the_response_has_begun(self) -> None:
+        app, limiter = FastAPI(), limiter_soon()
+        redis_ratelimit.fastapi.setup(app)
+        clauses = [Clause.acquire("{job}:places", semaphore(1), name="places"), Clause.window("{job}:site", SITE)]
+
+        async def denied() -> AsyncIterator[str]:
+            yield "begun"
+            async with limiter.acquire("{job}:places", semaphore(1)):
+                self.fail("entered")
+
+        @app.get("/job")
+        async def working() -> str:
+            async with limiter.acquire(clauses):
+                return "done"
+
+        @app.get("/busy")
+        async def busy() -> None:
+            raise Busy("busy")
+
+        @app.get("/stream")
+        async def streaming() -> StreamingResponse:
+            return StreamingResponse(denied())
+
+        with TestClient(app) as client:
+            self.assertEqual(client.get("/job").json(), "done")
+            limiter_now().reserve("{job}:places", semaphore(1))
+            answer = client.get("/job")
+            self.check_denied(answer.status_code, answer.headers, answer.content, ["places"])
+            self.assertEqual(names(answer.headers["ratelimit-policy"]), ["places", "limit-2"])
+            self.assertEqual(answer.headers["retry-after"], "1")
+            answer = client.get("/busy")
+            self.check_unavailable(answer.status_code, answer.headers, answer.content)
+            self.assertEqual(answer.headers["retry-after"], "1")
+            with self.assertRaises(Denied):
+                client.get("/stream")
+
     def test_without_setup_a_denial_has_its_status_and_headers(self) -> None:
         with TestClient(self.app()) as client:
             answers = [client.get("/api/search", headers={"x-user": "a"}) for _ in range(3)]
@@ -424,7 +464,7 @@ class WithTheMiddleware(OfAFramework, OnAServer):
             await send({"type": "http.response.body", "body": b"sorry"})
 
         allowed = Reply(0, 0, 0, None, 0, reachable=False)
-        cases = (DENIED, 420, "2"), (Busy("busy"), 420, None), (allowed, 200, None), (None, 200, None)
+        cases = (DENIED, 420, "2"), (Busy("busy"), 420, "1"), (allowed, 200, None), (None, 200, None)
         for reply, status, retry_after in cases:
             with self.subTest(reply=reply), TestClient(self.checked(reply, denied=sorry)) as client:
                 answer = client.get("/search")

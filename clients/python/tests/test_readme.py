@@ -151,11 +151,17 @@ class Readme(WithExamples):
         with TestClient(names["app"]) as client:
             answers = [client.get("/search?q=x") for _ in range(6)]
             reports = [client.get("/report", headers=headers) for headers in ({"x-user": "a"}, {})]
+            chats = [client.get("/chat?prompt=hi")]
+            left = self.plain.execute_command("RL.WINDOW", "tokens:", 100_000, "1min", 97_000)[2]
+            chats.append(client.get("/chat?prompt=hi"))
         self.assertEqual(answers[0].json(), "found x")
         self.check(answers)
         policies = '"day";q=100;w=86400, "running";q=3;qu="concurrent-requests"', '"address";q=5;w=60'
         for answer, policy in zip(reports, policies):
             self.assertEqual(answer.headers["RateLimit-Policy"], '"site";q=1000;w=3600, ' + policy)
+        self.assertEqual([answer.status_code for answer in chats], [200, 429])
+        self.assertIn('"default";q=100000;qu="tokens";w=60', chats[1].headers["RateLimit-Policy"])
+        self.assertEqual(left, 3000 - len("hi" + "you said hi"))
 
     def test_the_application_of_flask_runs(self) -> None:
         names = self.run_block(blocks("python")[9])
@@ -193,6 +199,7 @@ class Readme(WithExamples):
         self.assertEqual(answers[5].json()["violated-policies"], ["search"])
         self.assertEqual(answers[5].headers["Content-Type"], "application/problem+json")
         self.assertEqual((busy.status_code, busy.json()["status"]), (503, 503))
+        self.assertEqual(busy.headers["Retry-After"], "1")
         self.assertEqual(len(blocks("python")), 12, "each block has a test here")
 
     def test_the_package_is_installed_from_the_checkout(self) -> None:

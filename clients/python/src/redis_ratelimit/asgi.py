@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from . import Reply
@@ -62,7 +63,8 @@ class RateLimitMiddleware:
     A denied request is answered 429, or 503 if nobody could decide or the limiter raised Busy, with problem details
     (application/problem+json). A denied WebSocket connection is answered the same way if the server can do so, and is closed
     with 1008 or 1013 if not. Several limits on one request, such as those of another middleware or a dependency of a route,
-    share one set of headers, which replaces what the application has set.
+    share one set of headers, which replaces what the application has set. If the application raises Denied or Busy before it
+    responds, as by acquire(), the request is answered in the same way.
 
     Args:
         check: A RateLimit, or a function that asks a limiter itself: it returns the reply, or None for a request without a
@@ -99,14 +101,17 @@ class RateLimitMiddleware:
 
         async def send_with_headers(message: Message) -> None:
             held.status = message.get("status", held.status)
+            exchange.has_begun |= message["type"] in _STARTS
             if is_writer and message["type"] in _STARTS:
                 message["headers"] = with_headers(exchange, message.get("headers", ()))
             await send(message)
 
         async with await self._ask(exchange, scope) as held:
             if exchange.status == 200:
-                await self._app(scope, receive, send_with_headers)
-            elif self._denied is None or scope["type"] == "websocket":
+                with exchange.noting_denials() if scope["type"] == "http" else nullcontext():
+                    await self._app(scope, receive, send_with_headers)
+                    return
+            if self._denied is None or scope["type"] == "websocket":
                 await answer(exchange, scope, receive, send_with_headers)
             else:
                 await self._denied(scope, receive, send_with_headers)
@@ -114,7 +119,7 @@ class RateLimitMiddleware:
     async def _ask(self, exchange: Exchange, scope: Scope) -> Held:
         if isinstance(self._check, RateLimit):
             return await self._check._ask_async(exchange, scope)
-        with exchange.noting_busy():
+        with exchange.noting_denials():
             if self._check is not None and (reply := await self._check(scope)) is not None:
                 pk = self._pk(scope) if callable(self._pk) else self._pk
                 return exchange.add(reply, self._limits, self._names, pk=pk, **self._options)

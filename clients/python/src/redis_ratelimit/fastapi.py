@@ -42,8 +42,9 @@ async def answer_denied(request: Request, denied: Exception) -> Response:
 
 
 def setup(app: FastAPI) -> None:
-    """Sets `app` up: denials are answered with problem details, and all responses report the limits of their requests in
-    headers, except the 500 of an unhandled exception. Call it once, when the application is created."""
+    """Sets `app` up: denials are answered with problem details, also Denied and Busy that a route raises, and all responses
+    report the limits of their requests in headers, except the 500 of an unhandled exception. Call it once, when the
+    application is created."""
     app.add_exception_handler(RateLimited, answer_denied)
     app.add_middleware(asgi.RateLimitMiddleware)
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     # Type checkers know this module even if it is not installed. typing.TypeVar has defaults only from Python 3.13 on.
     from typing_extensions import TypeVar
 
+    from .clauses import Clause
+
     #: The id of a reservation, 1 to 64 bytes.
     Id = Union[str, bytes]
     ReservationType_co = TypeVar("ReservationType_co", covariant=True, default=Any)
@@ -194,15 +196,16 @@ class Policy(NamedTuple):
 
 
 class Denied(Exception):
-    """Raised when a reservation is denied. `reply` says why, and when to try again."""
+    """Raised when a reservation is denied. `reply` says why, and when to try again; `limits` are the clauses that were
+    asked, for headers() and problem()."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: Reply, limits: Sequence[Clause] = ()) -> None:
         super().__init__(f"denied: {reply}")
-        self.reply = reply
+        self.reply, self.limits = reply, limits
 
     # By default the text would be passed as the reply.
-    def __reduce__(self) -> tuple[type[Denied], tuple[Reply]]:
-        return Denied, (self.reply,)
+    def __reduce__(self) -> tuple[type[Denied], tuple[Reply, Sequence[Clause]]]:
+        return Denied, (self.reply, self.limits)
 
 
 class Busy(Exception):

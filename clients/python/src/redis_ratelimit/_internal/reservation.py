@@ -308,7 +308,7 @@ class ReservationBase:
     def _check_granted(self, reply: Reply) -> None:
         self._hold(reply)
         if not reply.allowed:
-            raise Denied(reply)
+            raise Denied(reply, tuple(self._limits.values()))
 
     def _end_block(self, error: BaseException | None) -> str:
         """Ends the renewals. Returns how the end of the block settles, "apply" or "release"; nothing if the block did."""

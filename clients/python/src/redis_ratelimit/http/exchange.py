@@ -9,7 +9,7 @@ from logging import getLogger
 from types import TracebackType
 from typing import Any
 
-from .._internal.replies import Busy, Reply
+from .._internal.replies import Busy, Denied, Reply
 from .headers import AnyLimit, Limit, PartitionKey, ReplyWithOptions, merged_headers, merged_problem
 
 #: The content type of problem details.
@@ -28,6 +28,8 @@ class Exchange:
         self.replies: list[ReplyWithOptions] = []
         #: True if the limiter raised Busy.
         self.is_busy = False
+        #: True if the response has begun, so that its status is decided.
+        self.has_begun = False
         #: True if somebody writes the headers when the response begins: the outermost middleware or decorator.
         self.has_writer = False
 
@@ -52,12 +54,18 @@ class Exchange:
         return Held(getattr(reply, "reservation", None))
 
     @contextmanager
-    def noting_busy(self) -> Iterator[None]:
-        """Runs a block that asks a limiter. If it raises Busy, the request is denied, and the error is not raised."""
+    def noting_denials(self) -> Iterator[None]:
+        """Runs a block that asks a limiter. If it raises Busy or Denied, the request is denied, and the error is not raised
+        unless the response has begun."""
         try:
             yield
-        except Busy:
-            self.is_busy = True
+        except (Busy, Denied) as error:
+            if self.has_begun:
+                raise
+            if isinstance(error, Denied):
+                self.add(error.reply, error.limits, ())
+            else:
+                self.is_busy = True
 
     @property
     def status(self) -> int:
@@ -74,7 +82,10 @@ class Exchange:
 
     def headers(self) -> dict[str, str]:
         """Returns the headers that report all limits. They replace those of the same names in a response."""
-        return merged_headers(self.replies)
+        headers = merged_headers(self.replies)
+        if self.is_busy:
+            headers.setdefault("Retry-After", "1")
+        return headers
 
     def problem(self) -> dict[str, Any]:
         """Returns the problem details of a denial."""

@@ -103,14 +103,14 @@ class Rule(Generic[P]):
 
     def _ask(self, exchange: Exchange, *request: Any) -> Held:
         """Asks the limits of a request, and adds the reply to the exchange. Returns what the request holds."""
-        with exchange.noting_busy():
+        with exchange.noting_denials():
             if call := self._call(self._limit(*request), self._key(*request)):
                 return self._note(exchange, call[0](), call[1], request)
         return Held()
 
     async def _ask_async(self, exchange: Exchange, *request: Any) -> Held:
         """Asks a limiter for asyncio, as _ask() does."""
-        with exchange.noting_busy():
+        with exchange.noting_denials():
             limit, key = await _awaited(self._limit(*request)), await _awaited(self._key(*request))
             if call := self._call(limit, key):
                 return self._note(exchange, await call[0](), call[1], request)
