@@ -28,8 +28,8 @@ FOLDER = Path(__file__).parents[2] / "spec"
 
 
 def known(name: str) -> list[dict[str, Any]]:
-    """Loads a table without the cases of by, weight, limits, close(), and all() with block, which come later."""
-    later = re.compile(r'"(by|weight|duration)": |"limits": ["7]|"clauses".*"block"')
+    """Loads a table without the cases of by, weight, limits, and all() with block, which come later."""
+    later = re.compile(r'"(by|weight)": |"limits": ["7]|"clauses".*"block"')
     return [case for case in json.loads((FOLDER / name).read_text("utf-8")) if not later.search(json.dumps(case))]
 
 
@@ -44,6 +44,8 @@ SPOKEN: list[dict[str, Any]] = json.loads((FOLDER / "spoken.json").read_text("ut
 HTTP: list[dict[str, Any]] = json.loads((FOLDER / "http.json").read_text("utf-8"))
 #: Addresses of peers with the header X-Forwarded-For, and the address of the client.
 ADDRESSES: list[dict[str, Any]] = json.loads((FOLDER / "addresses.json").read_text("utf-8"))
+#: The header Retry-After of another service, and how long to wait.
+RETRY_AFTER: list[dict[str, Any]] = json.loads((FOLDER / "retry_after.json").read_text("utf-8"))
 #: The numbers that all clients share. Their names have the units.
 NUMBERS: dict[str, Any] = json.loads((FOLDER / "numbers.json").read_text("utf-8"))
 #: Events of leases, and the commands that they send.
@@ -83,12 +85,14 @@ def arguments(case: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     positional += case.get("ids", [])
     if "quantity" in case:
         positional.append(case["quantity"])
+    if "duration" in case:
+        positional += durations({"duration": case["duration"]}).values()
     return positional, durations(case.get("options", {}))
 
 
 def durations(options: dict[str, Any]) -> dict[str, Any]:
     """Returns options of a case, in which bare numbers of durations are milliseconds."""
-    names = "block", "lease", "ban", "ahead"
+    names = "block", "lease", "ban", "ahead", "duration"
     return {
         name: timedelta(milliseconds=value) if name in names and type(value) is int else value
         for name, value in options.items()

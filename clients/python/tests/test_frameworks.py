@@ -385,7 +385,7 @@ class WithFastapi(OfAFramework, OnAServer):
             (limiter, "@free", {}, "kind must be .* with the policy '@free'"),
             (limiter, "@free", {"kind": "acquire"}, "not 'acquire'"),
             (limiter, "5/min", {}, r"Rate.per\('5/min'\) or Window.per\('5/min'\)"),
-            (limiter, 5, {}, "limit must be a Rate, a Window, the name of a policy or clauses, not 5"),
+            (limiter, 5, {}, "limit must be a Rate, a Window or the name of a policy, not 5"),
             (limiter, RATE, {"key": "k"}, "key must be a function"),
             (limiter, RATE, {"key": None}, "key must be a function"),
             (limiter, RATE, {"kind": "window"}, "asked by throttle, not by window"),

@@ -6,9 +6,12 @@ import json
 import random
 import unittest
 from datetime import timedelta
+from email.message import Message
 from fractions import Fraction
 from typing import Any
 from unittest import mock
+
+import httpx
 
 from redis_ratelimit import (
     AllReply,
@@ -23,11 +26,12 @@ from redis_ratelimit import (
     headers,
     merged_headers,
     problem,
+    retry_after,
     semaphore,
 )
 from redis_ratelimit.http.exchange import Exchange, Held
 
-from .fixtures import ADDRESSES, HEADERS, HTTP, as_list, limit, reply
+from .fixtures import ADDRESSES, HEADERS, HTTP, RETRY_AFTER, as_list, limit, reply
 
 #: Limits of both kinds in one list, which type checkers must accept as it stands.
 LIMITS = [Rate.per("60/min"), Window(1000, "1mo", fixed=True)]
@@ -163,13 +167,13 @@ class SeveralLimits(unittest.TestCase):
             (away, 503, [], None),
             (None, 503, [], None),
         ]
-        for answer, status, violated, retry_after in cases:
+        for answer, status, violated, header in cases:
             with self.subTest(answer=answer):
                 kind, title = ("quota-exceeded", quota) if status == 429 else ("temporary-reduced-capacity", capacity)
                 expected = {"type": kinds + kind, "title": title, "status": status, "violated-policies": violated}
                 self.assertEqual(problem(answer, "@free"), expected)
                 if answer is not None:
-                    self.assertEqual(headers(answer, "@free").get("Retry-After"), retry_after)
+                    self.assertEqual(headers(answer, "@free").get("Retry-After"), header)
 
     def test_a_busy_limiter_is_503_whatever_others_say(self) -> None:
         made = Exchange()
@@ -194,3 +198,20 @@ class Addresses(unittest.TestCase):
                 options = {"proxies": case.get("proxies", 0), "ipv6_prefix": case.get("prefix", 64)}
                 found = client_address(case["peer"], case.get("forwarded_for"), **options)
                 self.assertEqual(found, case["address"])
+
+
+class RetryAfter(unittest.TestCase):
+    def test_each_header_says_how_long_to_wait(self) -> None:
+        for case in RETRY_AFTER:
+            now = case.get("now_ms", 1_792_567_650_000) * 1_000_000
+            expected = None if case["wait_ms"] is None else timedelta(milliseconds=case["wait_ms"])
+            with self.subTest(case=case), mock.patch("time.time_ns", return_value=now):
+                self.assertEqual(retry_after(case.get("headers", case.get("text"))), expected)
+
+    def test_headers_of_each_library_are_read(self) -> None:
+        message = Message()
+        message["retry-after"] = "30"
+        for each in message, httpx.Headers({"RETRY-AFTER": "30"}):
+            self.assertEqual(retry_after(each), timedelta(seconds=30))
+        # Python refuses to read a number of so many digits.
+        self.assertIsNone(retry_after("9" * 5000))

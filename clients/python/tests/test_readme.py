@@ -74,6 +74,7 @@ class Readme(WithExamples):
         names = self.run_block(blocks("python")[1])
         self.assertEqual(self.plain.exists("user:1"), 0)
         self.assertEqual(names["limiter"].info("tokens").events, 1234)
+        self.assertGreater(names["limiter"].info("upstream").ban_ms, 20_000)
         names["limiter"].close()
         names = self.run_block(blocks("python")[2])
         self.assertEqual(names["limiter"].window_ro("user:1:rename", names["Window"](3, "1d")).remaining, 1)

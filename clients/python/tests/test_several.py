@@ -28,6 +28,7 @@ from redis_ratelimit import (
     Lapsed,
     Limiter,
     MemoryLimiter,
+    Rate,
     Reservation,
     UnexpectedReply,
     UnknownPolicy,
@@ -362,6 +363,21 @@ class OnAServer(unittest.TestCase):
             async with entered(reply.reservation) as job:
                 job.set({"tokens": 4})
             self.assertEqual(await self.left(limiter, tag), [990, 4100, 0])
+
+        self.each(body)
+
+    def test_a_closed_key_keeps_everybody_away(self) -> None:
+        async def body(limiter: Any, tag: str) -> None:
+            for method, limit in ("throttle", Rate(8, 9, "1min")), ("window", TOKENS):
+                key = f"{tag}:{method}"
+                closed = await done(limiter.close(key, limit, "30s"))
+                self.assertEqual((closed.allowed, closed.remaining), (True, 0))
+                for options in {}, {"block": "1s"}:
+                    reply = await done(getattr(limiter, method)(key, limit, **options))
+                    self.assertTrue(not reply.allowed and 20_000 < reply.retry_after_ms <= 30_000, reply)
+                # A shorter time does not open it earlier.
+                reply = await done(limiter.close(key, limit, "1s"))
+                self.assertGreater(reply.reset_after_ms, 20_000)
 
         self.each(body)
 

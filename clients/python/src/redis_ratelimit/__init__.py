@@ -30,7 +30,7 @@ from ._internal.replies import (
 )
 from .http.address import client_address
 from .http.exchange import add_reply
-from .http.headers import ReplyWithOptions, headers, merged_headers, problem
+from .http.headers import ReplyWithOptions, headers, merged_headers, problem, retry_after
 
 __version__ = "0.1.0"
 
@@ -69,5 +69,6 @@ __all__ = [
     "headers",
     "merged_headers",
     "problem",
+    "retry_after",
     "semaphore",
 ]

@@ -418,6 +418,15 @@ class Limiter:
         """
         return Local(self._core, key, window, lease, leave)
 
+    async def close(
+        self, key: Key, limit: RateLike | WindowLike, duration: Duration, *, kind: str | None = None
+    ) -> Reply:
+        """Closes a key for `duration` from now, for example because another service replied that all have to wait, see
+        retry_after(). Calls that take are denied until then, and those that wait go on waiting. `kind` is that of a policy,
+        "throttle" or "window".
+        """
+        return await self._core.send(calls.close(key, limit, duration, kind))
+
     async def aclose(self) -> None:
         """Closes the limiter's idle connections, not those of the client. A later call opens new ones."""
         await self._core.close()

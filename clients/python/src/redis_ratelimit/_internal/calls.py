@@ -26,6 +26,7 @@ from .parameters import (
     duration_word,
     flag,
     limit_words,
+    method_of,
     milliseconds,
     text_word,
     whole,
@@ -147,6 +148,13 @@ def reserve(key: Key, window: WindowLike | None, quantity: int = 1, **options: U
     if options.get("id") is None:
         call.without_ids = ((key, len(call.words) - 1),)
     return call
+
+
+def close(key: Any, limit: Any, duration: Any, kind: str | None) -> Call[Reply]:
+    duration_word("duration", duration)
+    if method_of(limit, kind) == "throttle":
+        return throttle(key, limit, 0, force=True, ban=duration)
+    return window(key, limit, 0, force=True, ban=duration)
 
 
 def throttle_ro(key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Call[Reply]:

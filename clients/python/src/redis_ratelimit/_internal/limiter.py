@@ -445,9 +445,32 @@ class Limiter:
         """
         return Local(self._core, key, window, lease, leave)
 
-    def close(self) -> None:
-        """Closes the limiter's idle connections, not those of the client. A later call opens new ones."""
-        self._core.close()
+    @overload
+    def close(self) -> None: ...
+
+    @overload
+    def close(
+        self, key: Key, limit: RateLike | WindowLike, duration: Duration, *, kind: str | None = None
+    ) -> Reply: ...
+
+    def close(
+        self,
+        key: Key | None = None,
+        limit: RateLike | WindowLike | None = None,
+        duration: Duration | None = None,
+        *,
+        kind: str | None = None,
+    ) -> Reply | None:
+        """Closes a key for `duration` from now, for example because another service replied that all have to wait, see
+        retry_after(). Calls that take are denied until then, and those that wait go on waiting. `kind` is that of a policy,
+        "throttle" or "window".
+
+        Without arguments, closes the limiter's idle connections, not those of the client. A later call opens new ones.
+        """
+        if key is None and limit is None and duration is None:
+            self._core.close()
+            return None
+        return self._core.send(calls.close(key, limit, duration, kind))
 
     def __enter__(self) -> Limiter:
         return self

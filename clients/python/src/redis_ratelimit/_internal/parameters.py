@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Union
+from typing import Any, Union
 
 Word = Union[str, bytes, int]
 #: A key in Redis.
@@ -293,3 +293,18 @@ def limit_words(limit: Rate | Window | str | None, kind: type[Rate] | type[Windo
         check_policy(limit, kind.__name__)
         return (limit,)
     raise TypeError(f"the limit must be a {kind.__name__} or the name of a policy, such as '@free', not {limit!r}")
+
+
+def method_of(limit: Any, kind: str | None) -> str:
+    """Returns the name of the method that asks a limit. For a policy, only the program knows it: it is `kind`."""
+    if isinstance(limit, str):
+        check_policy(limit, "Rate", "Window")
+        if kind not in ("throttle", "window"):
+            raise ValueError(f"kind must be 'throttle' or 'window' with the policy {limit!r}, not {kind!r}")
+        return kind
+    if not isinstance(limit, (Rate, Window)):
+        raise TypeError(f"the limit must be a Rate, a Window or the name of a policy, not {limit!r}")
+    method = "throttle" if isinstance(limit, Rate) else "window"
+    if kind not in (None, method):
+        raise ValueError(f"a {type(limit).__name__} is asked by {method}, not by {kind}")
+    return method

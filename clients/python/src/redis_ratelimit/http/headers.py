@@ -1,10 +1,15 @@
-"""HTTP headers that report the state of limits, and the problem details of denials."""
+"""HTTP headers that report the state of limits, or that other services send, and the problem details of denials."""
 
 from __future__ import annotations
 
+import re
+import time
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from email.message import Message
+from email.utils import parsedate_to_datetime
 from fractions import Fraction
 from itertools import chain, count, repeat
 from math import ceil
@@ -24,6 +29,8 @@ PartitionKey = Union[str, bytes]
 VERSIONS = (10,)
 #: The longest wait for what others hold.
 HELD_WAIT_MS = 1000
+#: The longest ban of a key: a year of 365.25 days.
+_LONGEST_BAN = timedelta(days=365.25)
 # The largest integer of RFC 9651.
 _MAX_INTEGER = 999_999_999_999_999
 _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
@@ -279,3 +286,26 @@ def merged_problem(replies: Sequence[ReplyWithOptions]) -> dict[str, Any]:
         "status": status,
         "violated-policies": [item.name for _, item in _named(replies) if item.has_denied] if status == 429 else [],
     }
+
+
+def retry_after(headers: Mapping[str, str] | Message | str | None) -> timedelta | None:
+    """Returns how long another service asks to wait, for Limiter.close(): reads Retry-After, which has seconds or a date,
+    from the headers of its response, or from the text of that header.
+
+    Returns None if there is nothing to wait for: no such header, a text that cannot be read, 0, or a date in the past. A
+    wait of more than a year is a year of 365.25 days, the longest that a key can be closed.
+    """
+    if headers is not None and not isinstance(headers, str):
+        headers = next((value for name, value in headers.items() if name.lower() == "retry-after"), None)
+    text = (headers or "").strip()
+    try:
+        if re.fullmatch("[0-9]+", text):
+            wait = timedelta(seconds=min(int(text), _LONGEST_BAN.total_seconds()))
+        else:
+            # One of the three forms of RFC 9110 has no zone. The wait is in whole milliseconds, rounded up.
+            date = parsedate_to_datetime(text)
+            now = datetime.fromtimestamp(time.time_ns() // 1_000_000 / 1000, timezone.utc)
+            wait = date.replace(tzinfo=date.tzinfo or timezone.utc) - now
+    except ValueError:
+        return None
+    return min(wait, _LONGEST_BAN) if wait > timedelta() else None

@@ -7,8 +7,8 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any, ClassVar, Generic, ParamSpec, Union
 
-from .. import Clause, Limiter, Rate, Reply, Window, asyncio
-from .._internal.parameters import check_policy, is_semaphore
+from .. import Clause, Limiter, Reply, asyncio
+from .._internal.parameters import is_semaphore, method_of
 from ..types import Clauses, Key
 from .exchange import Exchange, Held
 from .headers import Limit, PartitionKey, ReplyWithOptions
@@ -79,22 +79,8 @@ class Rule(Generic[P]):
                 return None
             if is_semaphore(limit):
                 return partial(self._limiter.all, [Clause.acquire(key, limit, self._quantity)]), limit
-            return partial(getattr(self._limiter, self._method_of(limit)), key, limit, self._quantity), limit
+            return partial(getattr(self._limiter, method_of(limit, self._kind)), key, limit, self._quantity), limit
         return (partial(self._limiter.all, limit), limit) if limit else None
-
-    def _method_of(self, limit: Any) -> str:
-        """Returns the name of the method that asks a limit. For a policy, only the program knows it."""
-        if isinstance(limit, str):
-            check_policy(limit, "Rate", "Window")
-            if self._kind is None:
-                raise ValueError(f"kind must be 'throttle' or 'window' with the policy {limit!r}")
-            return self._kind
-        if not isinstance(limit, (Rate, Window)):
-            raise TypeError(f"the limit must be a Rate, a Window, the name of a policy or clauses, not {limit!r}")
-        method = "throttle" if isinstance(limit, Rate) else "window"
-        if self._kind not in (None, method):
-            raise ValueError(f"a {type(limit).__name__} is asked by {method}, not by {self._kind}")
-        return method
 
     def _note(self, exchange: Exchange, reply: Reply, limits: Any, request: tuple[Any, ...]) -> Held:
         names = () if self._name is None or isinstance(limits, (list, tuple)) else self._name
