@@ -28,8 +28,8 @@ FOLDER = Path(__file__).parents[2] / "spec"
 
 
 def known(name: str) -> list[dict[str, Any]]:
-    """Loads a table without the cases of by, weight, limits, and all() with block, which come later."""
-    later = re.compile(r'"(by|weight)": |"limits": ["7]|"clauses".*"block"')
+    """Loads a table without the cases of limits, which come later."""
+    later = re.compile('"limits": ["7]')
     return [case for case in json.loads((FOLDER / name).read_text("utf-8")) if not later.search(json.dumps(case))]
 
 
@@ -78,7 +78,8 @@ def arguments(case: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Returns the arguments of the method that a case calls."""
     if "clauses" in case:
         clauses = [[*map(clause, each)] if isinstance(each, list) else clause(each) for each in case["clauses"]]
-        return [clauses], {}
+        force = {"force": case["force"]} if "force" in case else {}
+        return [clauses], {**durations(case.get("options", {})), **force}
     positional = [case["key"]] if "key" in case else []
     if "limit" in case:
         positional.append(limit(case["limit"]))

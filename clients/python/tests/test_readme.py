@@ -84,6 +84,7 @@ class Readme(WithExamples):
         self.assertTrue(names["reply"].allowed and names["reply"].reachable)
         tokens = names["limiter"].window_ro("{u1}:tpm", names["Window"](100_000, "1min"))
         self.assertEqual(100_000 - tokens.remaining, 812 + 96)
+        self.assertEqual([names["limiter"].info(key).events for key in ("{llm}:rpm", "{llm}:tpm")], [1, 800])
         names["limiter"].close()
 
     def test_the_example_on_the_first_page_of_the_project_runs(self) -> None:

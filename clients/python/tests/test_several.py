@@ -102,13 +102,12 @@ class Words(unittest.TestCase):
     async def check(self, case: dict[str, Any], kind: type[Recorder]) -> None:
         recorder = kind(*([case["reply"]] if "reply" in case else []), *(replies_of(case) if "sent" in case else []))
         limiter = recorder.limiter()
-        (clauses,), _ = arguments(case)
+        positional, options = arguments(case)
+        reply = await done(limiter.all(*positional, **options))
         if "force" in case:
-            reply = await done(limiter.all(clauses, force=True))
             self.assertEqual(differences(reply, case["means"]), [])
             self.assertEqual((reply.paid, recorder.sent), (tuple(case["paid"]), case["sent"]))
             return
-        reply = await done(limiter.all(clauses))
         self.assertEqual((list(reply.paid), list(reply.denied)), (case["paid"], case.get("denied", [])))
         if "then" not in case:
             self.assertIsNone(reply.reservation)
@@ -185,8 +184,7 @@ class Words(unittest.TestCase):
                 calls = [lambda: job.set(case["cost"]), lambda: job.apply(case["cost"])]
             else:
                 method = getattr(limiter, case.get("call", "all"))
-                force = {"force": case["force"]} if "force" in case else {}
-                calls = [lambda: (lambda given: method(*given[0], **given[1], **force))(arguments(case))]
+                calls = [lambda: (lambda given: method(*given[0], **given[1]))(arguments(case))]
             sent = len(recorder.sent)
             for call in calls:
                 with self.subTest(says=case["says"]):
@@ -200,9 +198,9 @@ class Words(unittest.TestCase):
         mistakes: list[tuple[Callable[[], Any], type[Exception], str]] = [
             (lambda: limiter.acquire([Clause.window("a", window)]), ValueError, "made by Clause.acquire"),
             (lambda: limiter.reserve([Clause.acquire("a", window, check=True)]), ValueError, "made by Clause.acquire"),
-            (lambda: limiter.acquire(PAIR, lease="5s"), ValueError, "takes only their clauses"),
+            (lambda: limiter.acquire(PAIR, lease="5s"), ValueError, "takes block, by and weight"),
             (lambda: limiter.acquire(PAIR, settle="apply"), ValueError, "single limit"),
-            (lambda: limiter.reserve(PAIR, window), ValueError, "takes only their clauses"),
+            (lambda: limiter.reserve(PAIR, window), ValueError, "takes block, by and weight"),
             (lambda: limiter.reserve(7), TypeError, "a key must be str or bytes"),
             (lambda: limiter.all(iter(PAIR)), TypeError, "clauses must be a list"),
             (lambda: limiter.all(iter(PAIR), force=True), TypeError, "clauses must be a list"),
@@ -543,6 +541,50 @@ class OnAServer(unittest.TestCase):
             with self.subTest(settle=settle):
                 self.assertIs(asyncio.run(getattr(reply.reservation, settle)()), True)
 
+    def test_callers_that_wait_for_several_limits_take_turns(self) -> None:
+        async def body(limiter: Any, tag: str) -> None:
+            clauses = [Clause.window(f"{tag}:rpm", TOKENS), Clause.acquire(f"{tag}:jobs", semaphore(1))]
+            granted: list[str] = []
+
+            async def work(caller: str) -> None:
+                async with entered(limiter.acquire(clauses, block="1min", by=caller)):
+                    granted.append(caller)
+
+            works = []
+            async with entered(limiter.acquire(clauses)):
+                for caller in "acme", "acme", "acme", "other":
+                    works.append(asyncio.ensure_future(work(caller)))
+                    await self.until_waiting(limiter, f"{tag}:jobs", len(works))
+            await asyncio.gather(*works)
+            self.assertEqual(granted, ["acme", "other", "acme", "acme"])
+
+        self.each(body)
+
+    async def until_waiting(self, limiter: Any, key: str, count: int) -> None:
+        end = time.monotonic() + PATIENCE
+        while (state := await done(limiter.info(key))) is None or state.waiting != count:
+            self.assertLess(time.monotonic(), end, state)
+            await asyncio.sleep(0.005)
+
+    def test_a_call_that_is_cancelled_while_it_waits_for_several_limits_holds_nothing(self) -> None:
+        async def body(limiter: Any, tag: str) -> None:
+            if isinstance(limiter, Limiter):
+                return  # A thread cannot be cancelled.
+            async with limiter.acquire(f"{tag}:calls", semaphore(2), 2):
+                waits = [asyncio.ensure_future(limiter.all(llm_call(tag), block="1min", by="acme")) for _ in range(2)]
+                await self.until_waiting(limiter, f"{tag}:calls", 2)
+                waits[0].cancel()
+                await self.until_waiting(limiter, f"{tag}:calls", 1)
+                self.assertEqual(await self.left(limiter, tag), [1000, 5000, 1])
+            # The other is granted, and reserves for both limits.
+            reply = await waits[1]
+            self.assertEqual(await self.left(limiter, tag), [600, 4100, 1])
+            await reply.reservation.release()
+            self.assertEqual(await self.left(limiter, tag), [1000, 5000, 0])
+            self.assertTrue(waits[0].cancelled())
+
+        self.each(body)
+
     def test_keys_of_several_slots_are_not_charged_as_one_step(self) -> None:
         with make(LIBRARIES[0], cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:
             limiter = Limiter(cluster)
@@ -557,25 +599,26 @@ class OnAServer(unittest.TestCase):
         clauses = [Clause.acquire("k", Window(9, "1h"), lease="1h"), Clause.window("w", TOKENS)]
         with Server() as server:
             limiter = Limiter(make(LIBRARIES[0], port=server.port), deadline=1)
-            for left in [999], [998]:
+            waiting: dict[str, Any] = {"block": "1ms", "by": "acme"}
+            for options, left in ({}, 999), ({}, 998), (waiting, 997):
                 # Opens a connection for the call. The second time there is another one for the release.
                 limiter.window("other", TOKENS)
                 server.stop()
                 try:
                     with self.assertRaises(errors.TimeoutError):
-                        limiter.all(clauses)
+                        limiter.all(clauses, **options)
                 finally:
                     server.go_on()
                 # The server executes the call when it continues, and the lease lasts.
-                until(lambda: limiter.window_ro("w", TOKENS).remaining in left, "the late call")
+                until(lambda: limiter.window_ro("w", TOKENS).remaining == left, "the late call")
                 until(lambda: not limiter.held("k"), "a release")
             limiter.close()
 
     def test_a_late_grant_to_a_cancelled_task_is_given_back(self) -> None:
         async def run(server: Server) -> None:
             limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=server.port), deadline=30.0)
-            # A connection for each of the four calls.
-            tags = "u", "v", "w", "x"
+            # A connection for each of the five calls.
+            tags = "u", "v", "w", "x", "y"
             await asyncio.gather(*(limiter.window(f"{tag}:rpm", Window(60, "1min")) for tag in tags))
 
             async def enter(*args: Any) -> None:
@@ -584,7 +627,8 @@ class OnAServer(unittest.TestCase):
 
             server.stop()
             alone = "alone", semaphore(9)
-            works = enter(llm_call("u")), enter(*alone), limiter.reserve(*alone), limiter.all(llm_call("v"))
+            works: list[Awaitable[Any]] = [enter(llm_call("u")), enter(*alone), limiter.reserve(*alone)]
+            works += [limiter.all(llm_call("v")), limiter.all(llm_call("w"), block="1min")]
             tasks = [asyncio.ensure_future(work) for work in works]
             await asyncio.sleep(0.3)
             for task in tasks:
@@ -597,15 +641,15 @@ class OnAServer(unittest.TestCase):
             begin = time.monotonic()
 
             def are_counted() -> bool:
-                return all(server.ask("RL.WINDOW_RO", f"{tag}:rpm", 60, "1min")[2] == 58 for tag in ("u", "v"))
+                return all(server.ask("RL.WINDOW_RO", f"{tag}:rpm", 60, "1min")[2] == 58 for tag in ("u", "v", "w"))
 
             def are_held() -> bool:
-                return any(server.ask("RL.HELD", key) for key in ("u:tpm", "v:tpm", "alone"))
+                return any(server.ask("RL.HELD", key) for key in ("u:tpm", "v:tpm", "w:tpm", "alone"))
 
             await until_soon(are_counted, "the late calls")
             await until_soon(lambda: not are_held(), "their release")
             self.assertLess(time.monotonic() - begin, 10)
-            for tag in "u", "v":
+            for tag in "u", "v", "w":
                 self.assertEqual(await self.left(limiter, tag), [1000, 5000, 0])
             await limiter.aclose()
 

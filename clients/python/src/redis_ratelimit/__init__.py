@@ -10,7 +10,7 @@ from ._internal.clauses import Clause
 from ._internal.core import Fallback
 from ._internal.limiter import Limiter, Local, Reservation
 from ._internal.memory import MemoryLimiter
-from ._internal.options import AllOptions, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
+from ._internal.options import AllOptions, LookOptions, ReserveOptions, SeveralOptions, ThrottleOptions, WindowOptions
 from ._internal.parameters import Rate, Window, semaphore
 from ._internal.replies import (
     AllReply,
@@ -57,6 +57,7 @@ __all__ = [
     "ReplyWithOptions",
     "Reservation",
     "ReserveOptions",
+    "SeveralOptions",
     "ThrottleOptions",
     "TopKey",
     "UnexpectedReply",

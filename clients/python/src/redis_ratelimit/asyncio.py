@@ -17,7 +17,7 @@ from ._internal.core_asyncio import AsyncCore
 from ._internal.libraries import Client
 from ._internal.local import LocalBase
 from ._internal.memory import MemoryBase, MemoryCoreBase, plain_words
-from ._internal.options import AllOptions, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
+from ._internal.options import AllOptions, LookOptions, ReserveOptions, SeveralOptions, ThrottleOptions, WindowOptions
 from ._internal.parameters import Duration, Key, Rate, RateLike, Window, WindowLike
 from ._internal.replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
 from ._internal.reservation import Cost, ReservationBase, Settle, Step
@@ -291,14 +291,14 @@ class Limiter:
     ) -> Reply: ...
 
     @overload
-    async def reserve(self, key: Clauses) -> AllReply[Reservation]: ...
+    async def reserve(self, key: Clauses, **options: Unpack[SeveralOptions]) -> AllReply[Reservation]: ...
 
     async def reserve(
         self,
         key: Key | Clauses,
         window: WindowLike | None = None,
         quantity: int = 1,
-        **options: Unpack[ReserveOptions],
+        **options: Any,
     ) -> Reply:
         """RL.ACQUIRE: reserves a quantity. Returns a Reply with an `id`, which is None if the call was denied. The caller
         passes it to apply() or release() before the lease ends.
@@ -319,7 +319,7 @@ class Limiter:
     ) -> Reservation: ...
 
     @overload
-    def acquire(self, key: Clauses) -> Reservation: ...
+    def acquire(self, key: Clauses, **options: Unpack[SeveralOptions]) -> Reservation: ...
 
     def acquire(
         self,
@@ -328,7 +328,7 @@ class Limiter:
         quantity: int = 1,
         *,
         settle: Settle | None = None,
-        **options: Unpack[ReserveOptions],
+        **options: Any,
     ) -> Reservation:
         """RL.ACQUIRE as a context manager: entering it reserves, or raises Denied. An exception in the block releases the
         reservation. Otherwise the end of the block applies it, or releases a semaphore's; `settle` chooses one of the two,

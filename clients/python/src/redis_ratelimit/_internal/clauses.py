@@ -34,6 +34,8 @@ class Traits(NamedTuple):
     is_plain: bool = False
     #: True if the reservation can only be released, not applied. Only the server knows this about a policy.
     is_semaphore: bool = False
+    #: True if the clause closes its key when it denies a call.
+    bans: bool = False
     #: The lease of the reservation. None: the server's default.
     lease_ms: int | None = None
     #: The id of the reservation, if the client has chosen it.
@@ -80,7 +82,7 @@ class Clause:
         reported, but never denies a call."""
         words = "THROTTLE", *limit_words(rate, Rate), whole("quantity", quantity)
         options = option_words(rate, leave=leave, check=check, shadow=shadow, ban=ban)
-        traits = Traits(0 if check else quantity, shadow, is_plain=not options)
+        traits = Traits(0 if check else quantity, shadow, is_plain=not options, bans=ban is not None)
         return _clause(key, rate, (*words, *options), name, traits)
 
     @staticmethod
@@ -100,7 +102,8 @@ class Clause:
         and reported, but never denies a call."""
         words = "WINDOW", *limit_words(window, Window), whole("quantity", quantity)
         options = option_words(window, leave=leave, count_denied=count_denied, check=check, shadow=shadow, ban=ban)
-        traits = Traits(0 if check else quantity, shadow, is_plain=options == option_words(window))
+        is_plain = options == option_words(window)
+        traits = Traits(0 if check else quantity, shadow, is_plain=is_plain, bans=ban is not None)
         return _clause(key, window, (*words, *options), name, traits)
 
     @staticmethod

@@ -7,7 +7,7 @@ import threading
 import weakref
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from . import calls, several
 from .calls import Call
@@ -15,7 +15,7 @@ from .clauses import Clauses
 from .core import Core, Deadline, Unreachable, as_unreachable
 from .libraries import Client
 from .local import LocalBase
-from .options import AllOptions, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
+from .options import AllOptions, LookOptions, ReserveOptions, SeveralOptions, ThrottleOptions, WindowOptions
 from .parameters import Duration, Key, RateLike, WindowLike
 from .replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
 from .reservation import Cost, ReservationBase, Settle, Step
@@ -320,14 +320,14 @@ class Limiter:
     def reserve(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[ReserveOptions]) -> Reply: ...
 
     @overload
-    def reserve(self, key: Clauses) -> AllReply[Reservation]: ...
+    def reserve(self, key: Clauses, **options: Unpack[SeveralOptions]) -> AllReply[Reservation]: ...
 
     def reserve(
         self,
         key: Key | Clauses,
         window: WindowLike | None = None,
         quantity: int = 1,
-        **options: Unpack[ReserveOptions],
+        **options: Any,
     ) -> Reply:
         """RL.ACQUIRE: reserves a quantity. Returns a Reply with an `id`, which is None if the call was denied. The caller
         passes it to apply() or release() before the lease ends.
@@ -348,7 +348,7 @@ class Limiter:
     ) -> Reservation: ...
 
     @overload
-    def acquire(self, key: Clauses) -> Reservation: ...
+    def acquire(self, key: Clauses, **options: Unpack[SeveralOptions]) -> Reservation: ...
 
     def acquire(
         self,
@@ -357,7 +357,7 @@ class Limiter:
         quantity: int = 1,
         *,
         settle: Settle | None = None,
-        **options: Unpack[ReserveOptions],
+        **options: Any,
     ) -> Reservation:
         """RL.ACQUIRE as a context manager: entering it reserves, or raises Denied. An exception in the block releases the
         reservation. Otherwise the end of the block applies it, or releases a semaphore's; `settle` chooses one of the two,

@@ -19,6 +19,15 @@ from .parameters import (
 from .replies import Id
 
 
+class _WaitOptions(TypedDict, total=False):
+    #: The longest time to wait until the call is allowed; "0s" waits without limit. Default: the call does not wait.
+    block: Duration | None
+    #: The caller, 1 to 64 bytes. Those who wait take turns by caller instead of by arrival.
+    by: str | bytes | None
+    #: The share of the caller, from 1 to 1000: with 2 it is granted twice as much as one with 1. Default 1.
+    weight: int | None
+
+
 class LookOptions(TypedDict, total=False):
     """The options of the methods that take nothing, such as throttle_ro()."""
 
@@ -26,14 +35,12 @@ class LookOptions(TypedDict, total=False):
     leave: int
 
 
-class _TakeOptions(LookOptions, total=False):
+class _TakeOptions(LookOptions, _WaitOptions, total=False):
     #: Takes as much of the quantity as is available. The reply has `granted`.
     atmost: bool
     #: Counts the quantity even if that exceeds the limit.
     force: bool
-    #: The longest time to wait until the call is allowed; "0s" waits without limit. Default: the call does not wait.
-    block: Duration | None
-    #: Closes the key for this time if the call is denied.
+    #: Closes the key for this time if the call is denied, or with `force` in any case.
     ban: Duration | None
 
 
@@ -51,7 +58,7 @@ class WindowOptions(_TakeOptions, total=False):
     count_denied: bool
 
 
-class ReserveOptions(LookOptions, total=False):
+class ReserveOptions(LookOptions, _WaitOptions, total=False):
     """The options of reserve() and acquire()."""
 
     #: Reserves as much of the quantity as is available. The reply has `granted` and `reservations`.
@@ -63,16 +70,32 @@ class ReserveOptions(LookOptions, total=False):
     count_lapsed: bool
     #: The id of the reservation, 1 to 64 bytes. Default: one that the client or the server makes.
     id: Id | None
-    #: The longest time to wait until the call is allowed; "0s" waits without limit. Default: the call does not wait.
-    block: Duration | None
 
 
-class AllOptions(TypedDict, total=False):
+class SeveralOptions(_WaitOptions, total=False):
+    """The options of reserve() and acquire() with several limits."""
+
+
+class AllOptions(SeveralOptions, total=False):
     """The options of all()."""
 
     #: Counts what was already used, in one step, even if that exceeds a limit. All clauses must be rates and windows without
     #: options and groups.
     force: bool
+
+
+def _caller(name: str, value: Any) -> Word:
+    word = text_word(f"value of {name}", value)
+    if not 1 <= len(value.encode() if isinstance(value, str) else value) <= 64:
+        raise ValueError(f"{name} must have 1 to 64 bytes, not {value!r}")
+    return word
+
+
+def _weight(name: str, value: object) -> int:
+    weight = whole(name, value)
+    if not 1 <= weight <= 1000:
+        raise ValueError(f"{name} must be from 1 to 1000, not {weight}")
+    return weight
 
 
 #: The options of calls and clauses in the order in which they are sent, their words, and what checks a value and makes its
@@ -90,7 +113,11 @@ _OPTIONS: dict[str, tuple[str, Callable[[str, Any], Word]]] = {
     "ban": ("BAN", duration_word),
     "ahead": ("AHEAD", duration_word),
     "block": ("BLOCK", partial(duration_word, min_ms=0)),
+    "by": ("BY", _caller),
+    "weight": ("WEIGHT", _weight),
 }
+#: The options that are only used with another one.
+_NEEDED = {"by": "block", "weight": "by"}
 
 
 def option_words(limit: Rate | Window | str | None, **options: Any) -> list[Word]:
@@ -104,6 +131,8 @@ def option_words(limit: Rate | Window | str | None, **options: Any) -> list[Word
         value = options.get(name)
         if value is None:
             continue
+        if name in _NEEDED and options.get(_NEEDED[name]) is None:
+            raise ValueError(f"{name} must be used with {_NEEDED[name]}")
         made = word_of_value(name, value)
         if made == 0 and word_of_value in (flag, whole):
             continue

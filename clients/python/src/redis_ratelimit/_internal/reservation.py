@@ -12,7 +12,6 @@ from . import several
 from .calls import Call
 from .clauses import Clause, Clauses
 from .core import DEFAULT_SECONDS
-from .options import ReserveOptions
 from .parameters import Duration, Key, WindowLike, milliseconds, whole
 from .replies import AllReply, Denied, Id, Lapsed, Reply
 from .several import Reserved
@@ -98,7 +97,7 @@ class ReservationBase:
         quantity: int,
         *,
         settle: Settle | None,
-        options: ReserveOptions,
+        options: Mapping[str, Any],
     ) -> ReservationType:
         """Returns what acquire() returns for these arguments. Nothing is sent before the context is entered."""
         call = several.reserve(key, window, quantity, **options)

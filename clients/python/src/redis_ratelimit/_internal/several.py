@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from . import calls, replies
 from .calls import Call, unreached
 from .clauses import Clause, Clauses, checked_groups
-from .options import AllOptions, ReserveOptions, check_names, option_words
+from .options import AllOptions, ReserveOptions, SeveralOptions, check_names, option_words
 from .parameters import (
     Duration,
     Key,
     WindowLike,
     Word,
     flag,
+    milliseconds,
 )
 from .replies import AllReply, Id, Reply
 
@@ -27,18 +28,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def reserve(
-    key: Key | Clauses, window: WindowLike | None = None, quantity: int = 1, **options: Unpack[ReserveOptions]
-) -> Call[Reply]:
+def reserve(key: Key | Clauses, window: WindowLike | None = None, quantity: int = 1, **options: Any) -> Call[Reply]:
     if isinstance(key, (str, bytes)):
         return calls.reserve(key, window, quantity, **options)
-    check_names("reserve", options, ReserveOptions)
     if not isinstance(key, (list, tuple)):
         raise TypeError(f"a key must be str or bytes, and several limits a list of clauses, not {key!r}")
-    if window is not None or quantity != 1 or option_words(None, **options):
-        raise ValueError("a reservation of several limits takes only their clauses, which have the options")
-    call: Call[Any] = _all("RL.ALL", key)
-    call.method, call.args = "reserve", (key,)
+    own: Any = {name: value for name, value in options.items() if name in SeveralOptions.__optional_keys__}
+    others = {name: value for name, value in options.items() if name not in own}
+    check_names("reserve", others, ReserveOptions)
+    if window is not None or quantity != 1 or option_words(None, **others):
+        raise ValueError("a reservation of several limits takes block, by and weight: the clauses have the rest")
+    call: Call[Any] = _all("RL.ALL", key, **own)
+    call.method, call.args, call.options = "reserve", (key,), own
     if not call.reserving:
         raise ValueError("one limit at least must be made by Clause.acquire and take something")
     return call
@@ -46,7 +47,13 @@ def reserve(
 
 def all(clauses: Clauses, **options: Unpack[AllOptions]) -> Call[AllReply]:
     check_names("all", options, AllOptions)
-    call = _force_all(clauses) if flag("force", options.get("force", False)) else _all("RL.ALL", clauses)
+    others: Any = {name: value for name, value in options.items() if name != "force"}
+    if not flag("force", options.get("force", False)):
+        call = _all("RL.ALL", clauses, **others)
+    elif any(value is not None for value in others.values()):
+        raise ValueError("force must not be used with block, by or weight")
+    else:
+        call = _force_all(clauses)
     call.method, call.args, call.options = "all", (clauses,), options
     return call
 
@@ -57,9 +64,13 @@ def all_ro(clauses: Clauses) -> Call[AllReply]:
     return call
 
 
-def _all(command: str, clauses: Clauses) -> Call[AllReply]:
+def _all(command: str, clauses: Clauses, **wait: Any) -> Call[AllReply]:
+    """Returns the call of RL.ALL or RL.ALL_RO. `wait` has the options block, by and weight."""
     groups = checked_groups(clauses)
     flat = [clause for group in groups for clause in group]
+    block = wait.get("block")
+    if block is not None and (len(groups) < len(flat) or any(clause._traits.bans for clause in flat)):
+        raise ValueError("block must not be used with groups or with the ban of a clause")
     words: list[Word] = [command, len(flat), *(clause.key for clause in flat)]
     without_ids: list[tuple[Key, int]] = []
     for group in groups:
@@ -69,7 +80,7 @@ def _all(command: str, clauses: Clauses) -> Call[AllReply]:
             words += clause.words
             if command == "RL.ALL" and clause._reserves and clause._traits.id is None:
                 without_ids.append((clause.key, len(words)))
-    words.append("MS")
+    words += [*option_words(None, **wait), "MS"]
     reserving = flat if command == "RL.ALL" and any(clause._reserves for clause in flat) else ()
 
     def read(reply: Sequence[Any]) -> AllReply:
@@ -84,6 +95,7 @@ def _all(command: str, clauses: Clauses) -> Call[AllReply]:
         read,
         flat[0].key,
         _all_unreached,
+        None if block is None else milliseconds("block", block),
         reserving=reserving,
         without_ids=without_ids,
     )
