@@ -25,20 +25,14 @@ from redis_ratelimit import AllReply, Clause, Rate, Reply, Window
 LIBRARIES = [name for name in ("redis", "valkey") if find_spec(name)]
 
 FOLDER = Path(__file__).parents[2] / "spec"
-
-
-def known(name: str) -> list[dict[str, Any]]:
-    """Loads a table without the cases of limits, which come later."""
-    later = re.compile('"limits": ["7]')
-    return [case for case in json.loads((FOLDER / name).read_text("utf-8")) if not later.search(json.dumps(case))]
-
-
-CASES = [case for name in ("cases.json", "insight.json") for case in known(name)]
+CASES: list[dict[str, Any]] = [
+    case for name in ("cases.json", "insight.json") for case in json.loads((FOLDER / name).read_text("utf-8"))
+]
 HEADERS: list[dict[str, Any]] = json.loads((FOLDER / "headers.json").read_text("utf-8"))
 #: Calls with several limits, and how their reservations are settled as one.
-SEVERAL = known("several.json")
+SEVERAL: list[dict[str, Any]] = json.loads((FOLDER / "several.json").read_text("utf-8"))
 #: Wrong arguments: "type" is a TypeError, "value" a ValueError.
-MISTAKES = known("mistakes.json")
+MISTAKES: list[dict[str, Any]] = json.loads((FOLDER / "mistakes.json").read_text("utf-8"))
 SPOKEN: list[dict[str, Any]] = json.loads((FOLDER / "spoken.json").read_text("utf-8"))
 #: Several limits that were asked for one request, and the headers of its response.
 HTTP: list[dict[str, Any]] = json.loads((FOLDER / "http.json").read_text("utf-8"))

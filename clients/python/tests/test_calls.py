@@ -778,7 +778,7 @@ if TYPE_CHECKING:
         assert_type(limiter.all(clauses), AllReply[Reservation])
         assert_type(limiter.all([clauses]).reservation, "Reservation | None")
         a_program_that_names_no_reservation(limiter.all(clauses))
-        with limiter.acquire(clauses) as several, limiter.acquire("k", window, settle="apply") as one:
+        with limiter.acquire(clauses, limits="l") as several, limiter.acquire("k", window, settle="apply") as one:
             assert_type(several, Reservation)
             assert_type(one.apply(2), bool)
         assert_type(limiter.close("k", window, "30s"), Reply)

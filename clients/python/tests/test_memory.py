@@ -30,7 +30,9 @@ from .servers import PATIENCE, Server, until
 
 #: A time that is not close to midnight in any time zone.
 NOON = 1_795_238_388.0
-POLICIES = "free THROTTLE 15 30 60; day WINDOW 1000 1d"
+POLICIES = "free THROTTLE 15 30 60; day WINDOW 1000 1d; rpm WINDOW 9 1min; tpm WINDOW 1000 1min; jobs WINDOW 5 0"
+#: The hash of limits of each case that has one.
+LIMITS = {"rpm": "WINDOW 500 1min", "credits": "WINDOW 7 1y BAN 1s"}
 
 
 class Clock:
@@ -67,6 +69,8 @@ class Answers(unittest.TestCase):
             for case in CASES:
                 plain.flushall()
                 plain.execute_command("RL.TOP", "RESET")
+                if limits := case.get("options", {}).get("limits"):
+                    plain.hset(limits, mapping=LIMITS)
                 with self.subTest(library=library + folder, protocol=protocol, words=case["words"]):
                     await self.compare(case, limiter)
             await close(limiter)
@@ -82,6 +86,8 @@ class Answers(unittest.TestCase):
         module: Any = redis_ratelimit if isinstance(limiter, Limiter) else redis_ratelimit.asyncio
         memory = module.MemoryLimiter(clock=lambda: NOON, policies=POLICIES)
         positional, options = arguments(case)
+        for name, definition in LIMITS.items():
+            memory.define(options.get("limits", "limits"), name, definition)
         # Neither clock moves, so a call that has to wait would wait forever.
         for turn in range(1 if "block" in options else 3):
             answers: list[Any] = []

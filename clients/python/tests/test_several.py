@@ -198,9 +198,9 @@ class Words(unittest.TestCase):
         mistakes: list[tuple[Callable[[], Any], type[Exception], str]] = [
             (lambda: limiter.acquire([Clause.window("a", window)]), ValueError, "made by Clause.acquire"),
             (lambda: limiter.reserve([Clause.acquire("a", window, check=True)]), ValueError, "made by Clause.acquire"),
-            (lambda: limiter.acquire(PAIR, lease="5s"), ValueError, "takes block, by and weight"),
+            (lambda: limiter.acquire(PAIR, lease="5s"), ValueError, "takes block, by, weight and limits"),
             (lambda: limiter.acquire(PAIR, settle="apply"), ValueError, "single limit"),
-            (lambda: limiter.reserve(PAIR, window), ValueError, "takes block, by and weight"),
+            (lambda: limiter.reserve(PAIR, window), ValueError, "takes block, by, weight and limits"),
             (lambda: limiter.reserve(7), TypeError, "a key must be str or bytes"),
             (lambda: limiter.all(iter(PAIR)), TypeError, "clauses must be a list"),
             (lambda: limiter.all(iter(PAIR), force=True), TypeError, "clauses must be a list"),
@@ -584,6 +584,25 @@ class OnAServer(unittest.TestCase):
             self.assertTrue(waits[0].cancelled())
 
         self.each(body)
+
+    def test_a_hash_of_limits_counts_from_the_next_call(self) -> None:
+        cluster = make(LIBRARIES[0], cluster=True, host="127.0.0.1", port=CLUSTER_PORT)
+
+        async def body(limiter: Any, tag: str) -> None:
+            limits, clauses = f"{tag}:limits", [Clause.window(f"{tag}:rpm", "@rpm", 2)]
+            client = cluster if tag.startswith("{cluster") else plain
+            hset, hdel = getattr(limiter, "define", client.hset), getattr(limiter, "define", client.hdel)
+            for definition, limit in ("WINDOW 5 1min", 5), ("WINDOW 3 1min", 3):
+                hset(limits, "rpm", definition)
+                self.assertEqual((await done(limiter.all_ro(clauses, limits=limits))).limit, limit)
+                reply = await done(limiter.all(clauses, limits=limits, block="1ms"))
+                self.assertEqual((reply.limit, reply.allowed), (limit, limit == 5))
+            hdel(limits, "rpm", *((None,) if hdel == hset else ()))
+            with self.assertRaisesRegex(UnknownPolicy, "rpm"):
+                await done(limiter.reserve([Clause.acquire(f"{tag}:rpm", "@rpm")], limits=limits))
+
+        self.each(body)
+        cluster.close()
 
     def test_keys_of_several_slots_are_not_charged_as_one_step(self) -> None:
         with make(LIBRARIES[0], cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:

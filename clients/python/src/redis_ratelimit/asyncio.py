@@ -375,9 +375,9 @@ class Limiter:
         limits that took, and its `reservation` settles all that was reserved."""
         return await self._reserve(several.all(clauses, **options))
 
-    async def all_ro(self, clauses: Clauses) -> AllReply[Reservation]:
+    async def all_ro(self, clauses: Clauses, *, limits: Key | None = None) -> AllReply[Reservation]:
         """RL.ALL_RO: returns what all() would return now, and takes nothing."""
-        return await self._core.send(several.all_ro(clauses))
+        return await self._core.send(several.all_ro(clauses, limits=limits))
 
     async def reset(self, key: Key) -> bool:
         """DEL: resets the limit of a key. Returns False if the key did not exist."""

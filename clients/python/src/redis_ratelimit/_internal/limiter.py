@@ -402,9 +402,9 @@ class Limiter:
         limits that took, and its `reservation` settles all that was reserved."""
         return self._reserve(several.all(clauses, **options))
 
-    def all_ro(self, clauses: Clauses) -> AllReply[Reservation]:
+    def all_ro(self, clauses: Clauses, *, limits: Key | None = None) -> AllReply[Reservation]:
         """RL.ALL_RO: returns what all() would return now, and takes nothing."""
-        return self._core.send(several.all_ro(clauses))
+        return self._core.send(several.all_ro(clauses, limits=limits))
 
     def reset(self, key: Key) -> bool:
         """DEL: resets the limit of a key. Returns False if the key did not exist."""

@@ -372,6 +372,15 @@ class MemoryBase:
         self._memory = memory
         self._core = self._core_class(memory)
 
+    def define(self, limits: Key, name: str, definition: str | None) -> None:
+        """Sets a limit in the hash of limits that the option `limits` of all() names, as HSET does on a server: for example
+        define("limits", "rpm", "WINDOW 500 1min"). Without a definition, removes it, as HDEL does."""
+        name = name.removeprefix("@")
+        words = ("HDEL", limits, name) if definition is None else ("HSET", limits, name, definition)
+        reply = self._memory.ask(words)
+        if type(reply) is self._memory.error_reply:
+            raise make_error(reply.text)
+
     def _with_same_keys(self, asynchronous: bool) -> Any:
         """Returns a limiter for asyncio, or a synchronous one, on the same keys."""
         from ..asyncio import MemoryLimiter as Asynchronous

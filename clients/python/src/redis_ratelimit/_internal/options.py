@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 from .parameters import (
     Duration,
+    Key,
     Rate,
     Window,
     Word,
@@ -75,6 +76,10 @@ class ReserveOptions(LookOptions, _WaitOptions, total=False):
 class SeveralOptions(_WaitOptions, total=False):
     """The options of reserve() and acquire() with several limits."""
 
+    #: The key of a hash of limits. The limit of a clause that says "@name" is then the field `name` of that hash, such as
+    #: "WINDOW 500 1min"; without such a field, it is the policy.
+    limits: Key | None
+
 
 class AllOptions(SeveralOptions, total=False):
     """The options of all()."""
@@ -121,7 +126,7 @@ _NEEDED = {"by": "block", "weight": "by"}
 
 
 def option_words(limit: Rate | Window | str | None, **options: Any) -> list[Word]:
-    """Returns the words of the options, except MS."""
+    """Returns the words of the options, except LIMITS and MS."""
     words: list[Word] = []
     if type(limit) is Window:
         words += limit.options()

@@ -37,7 +37,9 @@ def reserve(key: Key | Clauses, window: WindowLike | None = None, quantity: int 
     others = {name: value for name, value in options.items() if name not in own}
     check_names("reserve", others, ReserveOptions)
     if window is not None or quantity != 1 or option_words(None, **others):
-        raise ValueError("a reservation of several limits takes block, by and weight: the clauses have the rest")
+        raise ValueError(
+            "a reservation of several limits takes block, by, weight and limits: the clauses have the rest"
+        )
     call: Call[Any] = _all("RL.ALL", key, **own)
     call.method, call.args, call.options = "reserve", (key,), own
     if not call.reserving:
@@ -51,27 +53,32 @@ def all(clauses: Clauses, **options: Unpack[AllOptions]) -> Call[AllReply]:
     if not flag("force", options.get("force", False)):
         call = _all("RL.ALL", clauses, **others)
     elif any(value is not None for value in others.values()):
-        raise ValueError("force must not be used with block, by or weight")
+        raise ValueError("force must not be used with block, by, weight or limits")
     else:
         call = _force_all(clauses)
     call.method, call.args, call.options = "all", (clauses,), options
     return call
 
 
-def all_ro(clauses: Clauses) -> Call[AllReply]:
-    call = _all("RL.ALL_RO", clauses)
-    call.method, call.args = "all_ro", (clauses,)
+def all_ro(clauses: Clauses, *, limits: Key | None = None) -> Call[AllReply]:
+    call = _all("RL.ALL_RO", clauses, limits=limits)
+    call.method, call.args, call.options = "all_ro", (clauses,), {} if limits is None else {"limits": limits}
     return call
 
 
-def _all(command: str, clauses: Clauses, **wait: Any) -> Call[AllReply]:
+def _all(command: str, clauses: Clauses, *, limits: Key | None = None, **wait: Any) -> Call[AllReply]:
     """Returns the call of RL.ALL or RL.ALL_RO. `wait` has the options block, by and weight."""
     groups = checked_groups(clauses)
     flat = [clause for group in groups for clause in group]
     block = wait.get("block")
     if block is not None and (len(groups) < len(flat) or any(clause._traits.bans for clause in flat)):
         raise ValueError("block must not be used with groups or with the ban of a clause")
-    words: list[Word] = [command, len(flat), *(clause.key for clause in flat)]
+    keys: list[Key] = [clause.key for clause in flat]
+    if limits is not None:
+        if not isinstance(limits, (str, bytes)):
+            raise TypeError(f"limits must be the key of a hash of limits, not {limits!r}")
+        keys.append(limits)
+    words: list[Word] = [command, len(keys), *keys]
     without_ids: list[tuple[Key, int]] = []
     for group in groups:
         for at, clause in enumerate(group):
@@ -80,6 +87,8 @@ def _all(command: str, clauses: Clauses, **wait: Any) -> Call[AllReply]:
             words += clause.words
             if command == "RL.ALL" and clause._reserves and clause._traits.id is None:
                 without_ids.append((clause.key, len(words)))
+    if limits is not None:
+        words.append("LIMITS")
     words += [*option_words(None, **wait), "MS"]
     reserving = flat if command == "RL.ALL" and any(clause._reserves for clause in flat) else ()
 
