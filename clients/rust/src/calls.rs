@@ -112,6 +112,8 @@ pub(crate) enum Verb {
     Reserve,
     /// Counts what was used, even if there is not enough.
     Charge,
+    /// Closes a key for as long as the ban of its limit says.
+    Close,
 }
 
 /// The limits of a call, checked, and what it asks of them. A clause by itself is a group of one.
@@ -126,8 +128,9 @@ pub(crate) struct Groups {
 impl Groups {
     /// Checks the clauses. Each reservation gets an id, so that it can be given back if its reply is lost.
     pub fn new(clauses: Vec<Clause>, verb: Verb, is_single: bool) -> Result<Groups, Error> {
+        let bans = verb != Verb::Close && (verb != Verb::Look || !is_single);
         let checked = |clause: Clause| {
-            let mut clause = clause.checked(!is_single || verb != Verb::Look)?;
+            let mut clause = clause.checked(bans)?;
             if verb == Verb::Reserve && clause.reserves() {
                 clause.options.make_id()?;
             }
@@ -205,7 +208,8 @@ impl Groups {
         let name = if *acquires { "RL.ACQUIRE" } else { limit.taking_command() };
         let suffix = if self.verb == Verb::Look { "_RO" } else { "" };
         let name = &format!("{name}{suffix}");
-        on_limit(name, key, limit, *quantity, options, self.verb == Verb::Take)
+        let bans = matches!(self.verb, Verb::Take | Verb::Close);
+        on_limit(name, key, limit, *quantity, options, bans)
     }
 
     /// Returns RL.ALL, or RL.ALL_RO if it takes nothing.

@@ -149,6 +149,12 @@ impl Clause {
         self
     }
 
+    /// Closes its key for this long, and takes nothing.
+    pub(crate) fn closing(mut self, length: Duration) -> Clause {
+        (self.quantity, self.options.force, self.limit.ban) = (0, true, Some(length));
+        self
+    }
+
     /// Adds a limit that is taken from if this one denies: of limits that are joined like this, the first that allows the
     /// call is taken from.
     pub fn or_else(mut self, mut other: Clause) -> Clause {

@@ -355,6 +355,37 @@ impl Limiter {
         read_held(&self.ask(Command::on("RL.HELD", key.as_ref())).await?)
     }
 
+    /// Closes the key of a limit for this long, from 1 ms to a year, also to calls that wait (FORCE BAN). It takes nothing,
+    /// and a key that is closed for longer stays so. [`Limiter::reset`] opens it again.
+    ///
+    /// Use it if another service has sent this caller away (429), so that no other caller asks it either.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if the length is 0; others as for every call.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Rate};
+    /// # use std::time::Duration;
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
+    /// let rate = Rate::per("30/s")?;
+    /// // The service has answered 429, with Retry-After: 30.
+    /// let _ = limiter.close("upstream", &rate, Duration::from_secs(30)).await?;
+    /// assert!(!limiter.take("upstream", &rate).await?.is_allowed());
+    /// # Ok(()) }
+    /// ```
+    pub async fn close<L: Take>(
+        &self,
+        key: impl AsRef<[u8]>,
+        limit: &L,
+        length: Duration,
+    ) -> Result<Reply, Error> {
+        check_length("length", Some(length))?;
+        let clause = Clause::take(key, limit).closing(length);
+        Call::<Reply, L>::single(self, clause, Verb::Close).await
+    }
+
     /// Resets the limit of a key (DEL); false if nothing was stored.
     ///
     /// ```

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis_ratelimit_client::transport::Servers;
 use redis_ratelimit_client::{
-    Clause, Decision, Error, KeyState, Limiter, Rate, Semaphore, Unreachable, Window,
+    Clause, Decision, Error, KeyState, Limiter, MemoryLimiter, Rate, Semaphore, Unreachable, Window,
 };
 use support::{Server, Stop};
 use tokio::time::{sleep, timeout};
@@ -97,6 +97,30 @@ async fn a_semaphore_holds_up_those_who_come_later() {
     permit.apply().await.unwrap();
     next.await.unwrap().unwrap().release().await.unwrap();
     assert_eq!(limiter.held("jobs").await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_key_that_is_closed_keeps_others_away() {
+    let server = Server::builder().config("ratelimit.policies upstream WINDOW 9 1s").start();
+    let policies = MemoryLimiter::builder().policies("upstream WINDOW 9 1s").unwrap();
+    let (rate, long) = (Rate::per("9/s").unwrap(), MS * 60_000);
+    for limiter in [limiter_of(&server), policies.build().into()] {
+        for window in [Window::per("9/s").unwrap(), Window::policy("upstream")] {
+            let _ = limiter.reset("w").await.unwrap();
+            let closed = limiter.close("w", &window, long).await.unwrap();
+            assert_eq!((closed.is_allowed(), closed.remaining), (true, 0));
+            assert!(closed.reset_after > long / 2);
+            let denied = limiter.take("w", &window).block(MS * 1000).await.unwrap();
+            assert!(denied.retry_after > Some(long / 2), "{denied:?}");
+        }
+        let _ = limiter.close("r", &rate, long).await.unwrap();
+        // A shorter time leaves it as it is.
+        let _ = limiter.close("r", &rate, MS).await.unwrap();
+        let denied = limiter.take("r", &rate).await.unwrap();
+        assert!(denied.retry_after > Some(long / 2), "{denied:?}");
+        let _ = limiter.close("short", &rate, MS * 50).await.unwrap();
+        until(|| async { limiter.take("short", &rate).await.unwrap().is_allowed() }).await;
+    }
 }
 
 #[tokio::test]

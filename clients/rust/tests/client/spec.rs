@@ -13,15 +13,13 @@ use super::scripted::{value_of, Script};
 use super::testing::{period, set_options, window};
 use super::MS;
 
-/// Reads a table without the cases of `by`, `weight`, `limits`, closing a key, and several limits that wait, which come
-/// later.
+/// Reads a table without the cases of `by`, `weight`, `limits`, and several limits that wait, which come later.
 fn table(name: &str) -> Vec<Json> {
     let mut cases = super::testing::table(name);
     cases.retain(|case| {
         let options = case["options"].as_object();
         let has = |name: &str| options.is_some_and(|options| options.contains_key(name));
         let is_later = ["by", "weight", "limits"].into_iter().any(has)
-            || case.get("duration").is_some()
             || (case.get("clauses").is_some() && has("block"));
         !is_later
     });
@@ -62,13 +60,15 @@ fn limit_of(case: &Json, takes_rate: bool) -> AnyLimit {
     })
 }
 
-fn length(json: &Json) -> Duration {
+fn parse_length(json: &Json) -> Result<Duration, Error> {
     match json {
-        Json::Number(ms) => Duration::from_millis(ms.as_u64().unwrap()),
-        text => {
-            text.as_str().unwrap().parse::<Period>().unwrap().as_duration().expect("a fixed length")
-        }
+        Json::Number(ms) => Ok(Duration::from_millis(ms.as_u64().unwrap())),
+        words => Ok(text(words).parse::<Period>()?.as_duration().expect("a fixed length")),
     }
+}
+
+fn length(json: &Json) -> Duration {
+    parse_length(json).unwrap()
 }
 
 /// Lengths of options are sent in milliseconds, however the table writes them.
@@ -185,6 +185,15 @@ fn clauses_of(case: &Json) -> Vec<Clause> {
     case["clauses"].as_array().unwrap().iter().map(clause).collect()
 }
 
+async fn close(limiter: &Limiter, case: &Json) -> Result<Reply, Error> {
+    let (key, length) = (text(&case["key"]), parse_length(&case["duration"])?);
+    match limit_of(case, case["options"]["kind"] == "throttle") {
+        AnyLimit::Rate(rate) => limiter.close(key, &rate, length).await,
+        AnyLimit::Window(window) => limiter.close(key, &window, length).await,
+        AnyLimit::Semaphore(_) => panic!("{case}"),
+    }
+}
+
 fn acquired(result: Result<Reservation, Error>) -> AllReply {
     match result {
         // So that nothing more is sent.
@@ -248,6 +257,7 @@ async fn answer(limiter: &Limiter, case: &Json) -> Json {
     };
     match case["call"].as_str().unwrap() {
         "throttle" | "window" => reply_as_json(&take(limiter, case).await),
+        "close" => reply_as_json(&close(limiter, case).await.unwrap()),
         "throttle_ro" | "window_ro" | "acquire_ro" => reply_as_json(&look(limiter, case).await),
         "reserve" => reply_as_json(&match limit_of(case, false) {
             AnyLimit::Window(window) => reserve(limiter, case, &window).await,
@@ -568,11 +578,15 @@ async fn several() -> Reservation {
 }
 
 /// The mistakes that do not compile in Rust, in addition to those of type `type`.
-const IMPOSSIBLE: [&str; 9] = [
+const IMPOSSIBLE: [&str; 13] = [
     "a call waits less than 0 ms",
     "a cost is below 0",
     "a group has no limits",
     "a group is counted afterwards",
+    "a key is closed by a limit in words",
+    "a key is closed by a limit of another kind",
+    "a key is closed by a policy of an unknown kind",
+    "a key is closed by a policy whose kind is not given",
     "a local limit leaves less than 0",
     "a rate in words stands in the place of a rate",
     "a window in words stands in the place of a window",
@@ -623,15 +637,10 @@ async fn make_mistake(case: &Json) -> Result<(), Error> {
             false => call.await.map(drop),
         };
     }
-    let length = |option: &str| -> Result<Option<Duration>, Error> {
-        let Some(value) = case["options"].get(option) else { return Ok(None) };
-        let text = value.as_str().map_or_else(|| format!("{value}ms"), str::to_owned);
-        // The period of a window may be 0, so it is no length of 0.
-        match text.starts_with('0') {
-            true => Ok(Some(Duration::ZERO)),
-            false => Ok(text.parse::<Period>()?.as_duration()),
-        }
-    };
+    if case["call"] == "close" {
+        return close(&limiter, case).await.map(drop);
+    }
+    let length = |option: &str| case["options"].get(option).map(parse_length).transpose();
     if case["call"] == "renew" {
         return limiter.renew("k", "a", length("lease")?).await.map(drop);
     }
