@@ -142,6 +142,29 @@ fn each_client_has_the_address_of_its_case() {
     }
 }
 
+#[cfg(all(feature = "http", feature = "tower"))]
+#[test]
+fn each_retry_after_asks_to_wait_for_the_time_of_its_case() {
+    use ::http::HeaderMap;
+
+    for case in table("retry_after.json") {
+        let now_ms = case["now_ms"].as_u64().unwrap_or(0);
+        let now = std::time::UNIX_EPOCH + Duration::from_millis(now_ms);
+        let wait = match case["headers"].as_object() {
+            None => retry_after(case["text"].as_str(), now),
+            Some(headers) => {
+                let parse = |(name, value): (&String, &Json)| {
+                    (name.parse().unwrap(), text(value).parse().unwrap())
+                };
+                let headers: HeaderMap = headers.iter().map(parse).collect();
+                retry_after(headers.get("retry-after"), now)
+            }
+        };
+        let wait_ms = wait.map(|wait| wait.as_millis() as u64);
+        assert_eq!(wait_ms, case["wait_ms"].as_u64(), "{case}");
+    }
+}
+
 #[cfg(feature = "tower")]
 #[test]
 fn the_address_of_a_client_is_found_behind_whatever_it_wrote_in_the_header() {
