@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::ToRedisArgs;
+
 use crate::clause::Clause;
 use crate::limit::AnyLimit;
 use crate::options::Options;
@@ -58,7 +60,7 @@ fn on_limit(
     name: &str,
     key: &[u8],
     limit: &AnyLimit,
-    quantity: impl Into<i128>,
+    quantity: impl ToRedisArgs,
     options: &Options,
     bans: bool,
 ) -> Command {
@@ -116,10 +118,10 @@ pub(crate) enum Verb {
     Close,
 }
 
-/// The limits of a call, checked, and what it asks of them. A clause by itself is a group of one.
+/// The limits of a call, checked, and what it asks of them. A clause and its alternatives are a group.
 #[derive(Clone, Debug)]
 pub(crate) struct Groups {
-    groups: Vec<Vec<Clause>>,
+    groups: Vec<Clause>,
     verb: Verb,
     /// True if it asks one limit by a command of its own, and not by RL.ALL.
     is_single: bool,
@@ -127,30 +129,34 @@ pub(crate) struct Groups {
 
 impl Groups {
     /// Checks the clauses. Each reservation gets an id, so that it can be given back if its reply is lost.
-    pub fn new(clauses: Vec<Clause>, verb: Verb, is_single: bool) -> Result<Groups, Error> {
-        let bans = verb != Verb::Close && (verb != Verb::Look || !is_single);
-        let checked = |clause: Clause| {
-            let mut clause = clause.checked(bans)?;
-            if verb == Verb::Reserve && clause.reserves() {
-                clause.options.make_id()?;
+    pub fn new(mut groups: Vec<Clause>, verb: Verb, is_single: bool) -> Result<Groups, Error> {
+        let prepare = |clause: &mut Clause| {
+            // The answer to a single limit does not name it.
+            if verb == Verb::Reserve || !is_single {
+                clause.set_name();
             }
-            Ok::<_, Error>(clause)
+            match verb == Verb::Reserve && clause.reserves() {
+                true => clause.options.make_id(),
+                false => Ok(()),
+            }
         };
-        let group = |mut clause: Clause| {
-            let alternatives = std::mem::take(&mut clause.alternatives);
-            std::iter::once(clause).chain(alternatives).map(checked).collect()
-        };
-        let groups = clauses.into_iter().map(group).collect::<Result<_, _>>()?;
+        for clause in &mut groups {
+            prepare(clause)?;
+            clause.alternatives.iter_mut().try_for_each(prepare)?;
+        }
         let groups = Groups { groups, verb, is_single };
         groups.check()?;
         Ok(groups)
     }
 
     fn check(&self) -> Result<(), Error> {
-        let names = || self.clauses().map(Clause::shown_name);
-        let twice = |(at, name): &(usize, &str)| names().take(*at).any(|other| other == *name);
-        if let Some((_, name)) = names().enumerate().find(twice) {
-            return Err(Error::same_name(name));
+        let bans = self.verb != Verb::Close && (self.verb != Verb::Look || !self.is_single);
+        for (at, clause) in self.clauses().enumerate() {
+            clause.validate(bans)?;
+            let name = clause.shown_name();
+            if self.clauses().take(at).any(|other| other.shown_name() == name) {
+                return Err(Error::same_name(name));
+            }
         }
         let reserving = self.clauses().find(|clause| clause.reserves());
         match (self.verb, reserving) {
@@ -165,18 +171,16 @@ impl Groups {
     /// Refuses limits with options or groups, which `force` does not take.
     fn check_plain(&self) -> Result<(), Error> {
         let is_plain = |clause: &Clause| {
+            let is_group = !clause.alternatives.is_empty();
             let has_ban = clause.limit.ban.is_some();
-            !clause.acquires && !has_ban && clause.options == Options::default()
+            !is_group && !clause.acquires && !has_ban && clause.options == Options::default()
         };
-        let other = self.groups.iter().find_map(|group| match group.as_slice() {
-            [clause] if is_plain(clause) => None,
-            group => group.first(),
-        });
+        let other = self.groups.iter().find(|clause| !is_plain(clause));
         other.map_or(Ok(()), |clause| Err(Error::force_of_options(clause.shown_name())))
     }
 
     pub fn clauses(&self) -> impl Iterator<Item = &Clause> {
-        self.groups.iter().flatten()
+        self.groups.iter().flat_map(Clause::with_alternatives)
     }
 
     /// Returns the only limit, if the call asks it by a command of its own.
@@ -206,8 +210,10 @@ impl Groups {
     fn single_command(&self, clause: &Clause) -> Command {
         let Clause { key, limit, acquires, quantity, options, .. } = clause;
         let name = if *acquires { "RL.ACQUIRE" } else { limit.taking_command() };
-        let suffix = if self.verb == Verb::Look { "_RO" } else { "" };
-        let name = &format!("{name}{suffix}");
+        let name = match self.verb {
+            Verb::Look => &format!("{name}_RO"),
+            _ => name,
+        };
         let bans = matches!(self.verb, Verb::Take | Verb::Close);
         on_limit(name, key, limit, *quantity, options, bans)
     }
@@ -215,12 +221,12 @@ impl Groups {
     /// Returns RL.ALL, or RL.ALL_RO if it takes nothing.
     fn all_command(&self, takes: bool) -> Command {
         let mut command = Command::new(if takes { "RL.ALL" } else { "RL.ALL_RO" });
-        command.number(u64::try_from(self.clauses().count()).unwrap_or(u64::MAX));
+        command.number(self.clauses().count());
         for clause in self.clauses() {
             command.arg(&clause.key);
         }
         for group in &self.groups {
-            for (at, clause) in group.iter().enumerate() {
+            for (at, clause) in group.with_alternatives().enumerate() {
                 if at > 0 {
                     command.arg(b"ELSE");
                 }
@@ -277,14 +283,14 @@ impl Groups {
     fn choices<'a>(
         &'a self,
         reply: &'a AllReply,
-    ) -> impl Iterator<Item = (&'a [Clause], Option<(&'a Clause, &'a Reply)>)> {
+    ) -> impl Iterator<Item = (&'a Clause, Option<(&'a Clause, &'a Reply)>)> {
         let mut answers = reply.answers.iter();
         self.groups.iter().map(move |group| {
-            let mut answered = group.iter().zip(answers.by_ref().take(group.len()));
+            let mut answered = group.with_alternatives().zip(answers.by_ref());
             let choice =
                 answered.find(|(clause, answer)| answer.is_allowed() || clause.options.shadow);
             answered.for_each(drop);
-            (group.as_slice(), choice)
+            (group, choice)
         })
     }
 
@@ -295,7 +301,7 @@ impl Groups {
         let (mut paid, mut denied) = (Vec::new(), Vec::new());
         for (group, choice) in self.choices(reply) {
             let Some((clause, answer)) = choice else {
-                denied.extend(group.iter().map(name));
+                denied.extend(group.with_alternatives().map(name));
                 continue;
             };
             let is_missing = self.verb != Verb::Look && clause.reserves() && answer.id.is_none();

@@ -165,7 +165,6 @@ impl Clause {
     }
 
     /// Returns the clauses of its group.
-    #[cfg(feature = "tower")]
     pub(crate) fn with_alternatives(&self) -> impl Iterator<Item = &Clause> {
         std::iter::once(self).chain(&self.alternatives)
     }
@@ -203,13 +202,15 @@ impl Clause {
         self.acquires && self.quantity_taken() > 0
     }
 
-    /// Refuses a clause that no server would answer, and names it after its key if it has no name. `bans` is false if a
-    /// denial does not close its key.
-    pub(crate) fn checked(mut self, bans: bool) -> Result<Clause, Error> {
-        let key = &self.key;
-        self.name.get_or_insert_with(|| String::from_utf8_lossy(key).into_owned());
+    /// Names it after its key, if it has no name.
+    pub(crate) fn set_name(&mut self) {
+        self.name.get_or_insert_with(|| String::from_utf8_lossy(&self.key).into_owned());
+    }
+
+    /// Refuses a clause that no server would answer. `bans` is false if a denial does not close its key.
+    pub(crate) fn validate(&self, bans: bool) -> Result<(), Error> {
         self.limit.check()?;
-        let Clause { limit, acquires, quantity, options, .. } = &self;
+        let Clause { limit, acquires, quantity, options, .. } = self;
         options.check(limit.ban.filter(|_| bans), *quantity, *acquires)?;
         let misused = [
             ("count_denied", options.count_denied && self.kind() != "WINDOW"),
@@ -221,7 +222,7 @@ impl Clause {
             Some((option, _)) => {
                 Err(Error::option_of_clause(option, self.kind(), self.shown_name()))
             }
-            None => Ok(self),
+            None => Ok(()),
         }
     }
 

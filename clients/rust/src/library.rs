@@ -300,20 +300,18 @@ impl Link {
         };
         let replies = match commands {
             [Command(command)] => {
-                connection.send_packed_command(command).await.map(|reply| vec![reply])
+                connection.send_packed_command(command).await.map(|reply| vec![to_value(reply)])
             }
             _ => {
                 let mut pipeline = Pipeline::with_capacity(commands.len());
                 for Command(command) in commands {
                     pipeline.add_command(command.clone());
                 }
-                connection.send_packed_commands(&pipeline, 0, commands.len()).await
+                let replies = connection.send_packed_commands(&pipeline, 0, commands.len()).await;
+                replies.map(|replies| replies.into_iter().map(to_value).collect())
             }
         };
-        match replies {
-            Ok(replies) => Ok(replies.into_iter().map(to_value).collect()),
-            Err(error) => Err(error.to_string()),
-        }
+        replies.map_err(|error| error.to_string())
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use redis::ToRedisArgs;
+
 use crate::options::Options;
 use crate::period::{parse_per, Period};
 use crate::transport::Command;
@@ -467,7 +469,7 @@ impl AnyLimit {
     pub(crate) fn write(
         &self,
         command: &mut Command,
-        quantity: impl Into<i128>,
+        quantity: impl ToRedisArgs,
         options: &Options,
         bans: bool,
     ) {

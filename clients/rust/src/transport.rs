@@ -7,7 +7,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
-use redis::{Arg, Cmd, RedisWrite};
+use redis::{Arg, Cmd, RedisWrite, ToRedisArgs};
 
 pub use crate::library::Servers;
 
@@ -85,8 +85,8 @@ impl Command {
     }
 
     /// Adds a decimal number.
-    pub(crate) fn number(&mut self, number: impl Into<i128>) -> &mut Command {
-        self.0.arg(number.into());
+    pub(crate) fn number(&mut self, number: impl ToRedisArgs) -> &mut Command {
+        self.0.arg(number);
         self
     }
 
