@@ -9,6 +9,7 @@ use crate::calls::{Groups, Verb};
 use crate::clause::Clause;
 use crate::core::Outcome;
 use crate::limit::{Limit, Rate, Take, Window};
+use crate::options::CallOptions;
 use crate::reply::Id;
 use crate::reservation::Reservation;
 use crate::transport::BoxFuture;
@@ -35,6 +36,7 @@ pub struct Call<T, K> {
     limiter: Limiter,
     /// The limits; one, unless `K` is [`All`].
     clauses: Vec<Clause>,
+    options: CallOptions,
     verb: Verb,
     /// True if it is sent as a command of its own, and not as RL.ALL.
     is_single: bool,
@@ -60,6 +62,12 @@ pub trait Single {}
 impl<L: Take> Single for L {}
 impl Single for Acquire {}
 
+/// The options of calls that can wait in line.
+pub trait Wait {}
+
+impl<K: Single> Wait for K {}
+impl Wait for All {}
+
 impl<T, K> Call<T, K> {
     pub(crate) fn single(limiter: &Limiter, clause: Clause, verb: Verb) -> Call<T, K> {
         Call { is_single: true, ..Call::all(limiter, [clause], verb) }
@@ -73,6 +81,7 @@ impl<T, K> Call<T, K> {
         Call {
             limiter: limiter.clone(),
             clauses: clauses.into_iter().collect(),
+            options: CallOptions::default(),
             verb,
             is_single: false,
             is_renewed: true,
@@ -118,8 +127,12 @@ impl<T, K: Single> Call<T, K> {
     pub fn at_most(self) -> Self {
         self.with(|clause| clause.options.at_most = true)
     }
+}
 
+impl<T, K: Wait> Call<T, K> {
     /// Waits in line for up to this time, at most a year, instead of being denied. [`Duration::ZERO`] waits without limit.
+    ///
+    /// A call of several limits takes nothing until all of them allow it. It must not have groups, nor limits with a ban.
     ///
     /// ```
     /// # use redis_ratelimit_client::{MemoryLimiter, Rate};
@@ -132,8 +145,35 @@ impl<T, K: Single> Call<T, K> {
     /// assert!(limiter.take("mail", &rate).block(Duration::from_secs(5)).await?.is_allowed());
     /// # Ok(()) }
     /// ```
-    pub fn block(self, longest: Duration) -> Self {
-        self.with(|clause| clause.options.block = Some(longest))
+    pub fn block(mut self, longest: Duration) -> Self {
+        self.options.block = Some(longest);
+        self
+    }
+
+    /// Names the caller, such as a tenant, in 1 to 64 bytes. Those who wait take turns by caller instead of by arrival, so
+    /// that a thousand calls of one delay the first call of another by one. Only with [`Call::block`].
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Rate};
+    /// # use std::time::Duration;
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
+    /// let (rate, longest) = (Rate::per("20/s")?.capacity(1)?, Duration::from_secs(5));
+    /// // For each turn of a caller of weight 1, acme has two.
+    /// let call = limiter.take("mail", &rate).block(longest).by("acme").weight(2);
+    /// assert!(call.await?.is_allowed());
+    /// # Ok(()) }
+    /// ```
+    pub fn by(mut self, who: impl AsRef<[u8]>) -> Self {
+        self.options.by = Some(who.as_ref().into());
+        self
+    }
+
+    /// Sets the caller's share, from 1 to 1000: with 2 it is granted twice as much as a caller with 1, which is the default.
+    /// Only with [`Call::by`].
+    pub fn weight(mut self, weight: u64) -> Self {
+        self.options.weight = Some(weight);
+        self
     }
 }
 
@@ -340,9 +380,9 @@ impl<T: Output, K> IntoFuture for Call<T, K> {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Call { limiter, clauses, verb, is_single, is_renewed, .. } = self;
+        let Call { limiter, clauses, options, verb, is_single, is_renewed, .. } = self;
         Box::pin(async move {
-            let groups = Arc::new(Groups::new(clauses, verb, is_single)?);
+            let groups = Arc::new(Groups::new(clauses, options, verb, is_single)?);
             let (reply, by) = match limiter.core().send(groups.request()).await? {
                 Outcome::Replies(values, by) => (groups.read(&values, by.is_none())?, by),
                 Outcome::Unreached(allow) => (groups.unreached(allow), None),

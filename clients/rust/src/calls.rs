@@ -8,7 +8,7 @@ use redis::ToRedisArgs;
 
 use crate::clause::Clause;
 use crate::limit::AnyLimit;
-use crate::options::Options;
+use crate::options::{CallOptions, Options};
 use crate::period::whole_ms;
 use crate::reply::Id;
 use crate::transport::{Command, ErrorReply, Value};
@@ -55,25 +55,23 @@ impl Request {
     }
 }
 
-/// Returns a command on a limit; with the limit's ban only if `bans` is true.
+/// Returns a command that takes from a limit, without a ban.
 fn on_limit(
-    name: &str,
     key: &[u8],
     limit: &AnyLimit,
     quantity: impl ToRedisArgs,
     options: &Options,
-    bans: bool,
 ) -> Command {
-    let mut command = Command::on(name, key);
-    limit.write(&mut command, quantity, options, bans);
+    let mut command = Command::on(limit.taking_command(), key);
+    limit.write(&mut command, quantity, options, false);
     command.arg(b"MS");
     command
 }
 
 /// Returns the command that gives back a quantity; `None` if it is 0.
 pub(crate) fn give_back(key: &[u8], limit: &AnyLimit, quantity: u64) -> Option<Command> {
-    let (name, given_back) = (limit.taking_command(), i128::from(quantity).saturating_neg());
-    (quantity > 0).then(|| on_limit(name, key, limit, given_back, &Options::default(), false))
+    let given_back = i128::from(quantity).saturating_neg();
+    (quantity > 0).then(|| on_limit(key, limit, given_back, &Options::default()))
 }
 
 /// Returns RL.APPLY.
@@ -122,6 +120,7 @@ pub(crate) enum Verb {
 #[derive(Clone, Debug)]
 pub(crate) struct Groups {
     groups: Vec<Clause>,
+    options: CallOptions,
     verb: Verb,
     /// True if it asks one limit by a command of its own, and not by RL.ALL.
     is_single: bool,
@@ -129,7 +128,12 @@ pub(crate) struct Groups {
 
 impl Groups {
     /// Checks the clauses. Each reservation gets an id, so that it can be given back if its reply is lost.
-    pub fn new(mut groups: Vec<Clause>, verb: Verb, is_single: bool) -> Result<Groups, Error> {
+    pub fn new(
+        mut groups: Vec<Clause>,
+        options: CallOptions,
+        verb: Verb,
+        is_single: bool,
+    ) -> Result<Groups, Error> {
         let prepare = |clause: &mut Clause| {
             // The answer to a single limit does not name it.
             if verb == Verb::Reserve || !is_single {
@@ -144,7 +148,7 @@ impl Groups {
             prepare(clause)?;
             clause.alternatives.iter_mut().try_for_each(prepare)?;
         }
-        let groups = Groups { groups, verb, is_single };
+        let groups = Groups { groups, options, verb, is_single };
         groups.check()?;
         Ok(groups)
     }
@@ -158,6 +162,10 @@ impl Groups {
                 return Err(Error::same_name(name));
             }
         }
+        self.options.check()?;
+        if self.options.block.is_some() {
+            self.check_wait()?;
+        }
         let reserving = self.clauses().find(|clause| clause.reserves());
         match (self.verb, reserving) {
             _ if self.groups.is_empty() => Err(Error::no_clauses()),
@@ -166,6 +174,18 @@ impl Groups {
             (Verb::Charge, _) => self.check_plain(),
             _ => Ok(()),
         }
+    }
+
+    /// Refuses what does not wait.
+    fn check_wait(&self) -> Result<(), Error> {
+        let excluded = [
+            ("look", self.verb == Verb::Look),
+            ("force", self.verb == Verb::Charge),
+            ("or_else", self.groups.iter().any(|clause| !clause.alternatives.is_empty())),
+            ("a ban", self.clauses().any(|clause| clause.limit.ban.is_some())),
+        ];
+        let other = excluded.iter().find(|(_, is_used)| *is_used);
+        other.map_or(Ok(()), |(other, _)| Err(Error::excluded("block", other)))
     }
 
     /// Refuses limits with options or groups, which `force` does not take.
@@ -199,7 +219,7 @@ impl Groups {
             None => (vec![self.all_command(takes)], 2),
         };
         Request {
-            block: self.single().and_then(|clause| clause.options.block),
+            block: self.options.block,
             has_policy: self.clauses().any(|clause| clause.limit.is_policy()),
             is_decision: true,
             undo: takes.then(|| Arc::clone(self)),
@@ -214,8 +234,12 @@ impl Groups {
             Verb::Look => &format!("{name}_RO"),
             _ => name,
         };
+        let mut command = Command::on(name, key);
         let bans = matches!(self.verb, Verb::Take | Verb::Close);
-        on_limit(name, key, limit, *quantity, options, bans)
+        limit.write(&mut command, *quantity, options, bans);
+        self.options.write(&mut command);
+        command.arg(b"MS");
+        command
     }
 
     /// Returns RL.ALL, or RL.ALL_RO if it takes nothing.
@@ -233,6 +257,7 @@ impl Groups {
                 clause.write(&mut command);
             }
         }
+        self.options.write(&mut command);
         command.arg(b"MS");
         command
     }
@@ -339,7 +364,7 @@ impl Groups {
 /// Returns the command that counts a quantity even if there is not enough.
 fn charge(Clause { key, limit, quantity, .. }: &Clause) -> Command {
     let options = Options { force: true, ..Options::default() };
-    on_limit(limit.taking_command(), key, limit, *quantity, &options, false)
+    on_limit(key, limit, *quantity, &options)
 }
 
 /// Returns the answer to a call of a single limit while no server answers.

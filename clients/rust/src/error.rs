@@ -208,6 +208,10 @@ invalid_arguments! {
     short_lease(least_ms: u64, ms: u64) => "lease must be at least {least_ms} ms, not {ms} ms";
     ban_with(what: &str) => "a limit with a ban must not be used with {what}";
     length_of_zero(name: &str) => "{name} must be above 0";
+    needs(option: &str, other: &str) => "{option} must be used with {other}: call {other}() too";
+    excluded(option: &str, other: &str) => "{option} must not be used with {other}";
+    name_length(most: usize, length: usize) => "by must have 1 to {most} bytes, not {length}";
+    weight(most: u64, weight: u64) => "weight must be from 1 to {most}, not {weight}";
     quantity_of_zero() => "quantity must be at least 1, not 0";
     #[cfg(feature = "tower")]
     no_layer_reserves() => "no layer has reserved anything for this request";

@@ -34,7 +34,7 @@ mod server;
 mod testing;
 pub mod transport;
 
-pub use builders::{Acquire, All, Call, Look, Single};
+pub use builders::{Acquire, All, Call, Look, Single, Wait};
 pub use clause::Clause;
 pub use core::Unreachable;
 pub use error::Error;

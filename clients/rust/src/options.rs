@@ -1,5 +1,5 @@
-//! The options of calls and clauses. Each is a field of [`Options`], a line of [`Options::write`], and a method of a call or
-//! a clause.
+//! The options of calls and clauses. Each is a field of [`Options`] or [`CallOptions`], a line of their `write`, and a method
+//! of a call or a clause.
 
 use std::time::Duration;
 
@@ -8,7 +8,12 @@ use crate::period::whole_ms;
 use crate::reply::Id;
 use crate::transport::Command;
 
-/// The options of a call or a clause, which follow the quantity.
+/// The longest name of a caller in a line, in bytes.
+const MAX_NAME: usize = 64;
+/// The largest weight of a caller in a line.
+const MAX_WEIGHT: u64 = 1000;
+
+/// The options of a limit, which follow the quantity.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Options {
     pub leave: u64,
@@ -23,8 +28,6 @@ pub(crate) struct Options {
     pub check: bool,
     pub shadow: bool,
     pub ahead: Option<Duration>,
-    /// Zero waits without limit.
-    pub block: Option<Duration>,
 }
 
 impl Options {
@@ -44,7 +47,6 @@ impl Options {
             ("force", self.force),
             ("check", self.check),
             ("ahead", self.ahead.is_some()),
-            ("block", self.block.is_some()),
         ];
         match excluded.iter().find(|(_, is_used)| *is_used) {
             Some((what, _)) if ban.is_some() => Err(Error::ban_with(what)),
@@ -82,7 +84,47 @@ impl Options {
         write_flag(command, b"SHADOW", self.shadow);
         write_length(command, b"BAN", ban);
         write_length(command, b"AHEAD", self.ahead);
+    }
+}
+
+/// The options of a call as a whole, which are its last.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CallOptions {
+    /// Zero waits without limit.
+    pub block: Option<Duration>,
+    pub by: Option<Box<[u8]>>,
+    pub weight: Option<u64>,
+}
+
+impl CallOptions {
+    /// Refuses a name or a weight that no server accepts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`].
+    pub fn check(&self) -> Result<(), Error> {
+        match (&self.by, self.weight) {
+            (Some(_), _) if self.block.is_none() => Err(Error::needs("by", "block")),
+            (None, Some(_)) => Err(Error::needs("weight", "by")),
+            (Some(who), _) if who.is_empty() || who.len() > MAX_NAME => {
+                Err(Error::name_length(MAX_NAME, who.len()))
+            }
+            (_, Some(weight)) if !(1..=MAX_WEIGHT).contains(&weight) => {
+                Err(Error::weight(MAX_WEIGHT, weight))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds the options to a command.
+    pub fn write(&self, command: &mut Command) {
         write_length(command, b"BLOCK", self.block);
+        if let Some(who) = &self.by {
+            command.arg(b"BY").arg(who);
+        }
+        if let Some(weight) = self.weight {
+            command.arg(b"WEIGHT").number(weight);
+        }
     }
 }
 

@@ -78,9 +78,13 @@ async fn of_several_limits_only_ids_that_the_limiter_made_are_released_without_a
         vec![taken, own, made],
     ];
     for clauses in mixtures {
-        for is_dropped in [true, false] {
+        for (is_dropped, waits) in [(true, true), (true, false), (false, true), (false, false)] {
             let server = slow(None);
-            let call = limiter_on(&server).acquire_all(clauses.clone()).into_future();
+            let call = limiter_on(&server).acquire_all(clauses.clone());
+            let call = match waits {
+                true => call.block(MS * 500),
+                false => call,
+            };
             match is_dropped {
                 true => drop_soon(call).await,
                 false => {
@@ -90,7 +94,7 @@ async fn of_several_limits_only_ids_that_the_limiter_made_are_released_without_a
             }
             let sent = sent_later(&server);
             assert!(sent.iter().all(|command| command.starts_with("RL.RELEASE {k}3 ")), "{sent:?}");
-            assert_eq!(sent.len(), 2, "{clauses:?}, dropped: {is_dropped}");
+            assert_eq!(sent.len(), 2, "{clauses:?}, dropped: {is_dropped}, waits: {waits}");
         }
     }
 }

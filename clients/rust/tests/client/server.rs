@@ -23,6 +23,11 @@ fn limiter_at(port: u16) -> Limiter {
     patient(Servers::open(url(port)).unwrap())
 }
 
+/// Returns a limiter of a server, and one without a server.
+fn both(server: &Server) -> [Limiter; 2] {
+    [limiter_of(server), MemoryLimiter::new().into()]
+}
+
 /// Polls once.
 async fn is_ready(future: &mut (impl Future + Unpin)) -> bool {
     poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context).is_ready())).await
@@ -97,6 +102,84 @@ async fn a_semaphore_holds_up_those_who_come_later() {
     permit.apply().await.unwrap();
     next.await.unwrap().unwrap().release().await.unwrap();
     assert_eq!(limiter.held("jobs").await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn callers_take_turns_in_the_line() {
+    let (server, jobs, many) = (Server::start(), Semaphore::new(1), per_day(100));
+    let limiters = both(&server);
+    let orders = [(1, ["a", "b", "a", "b", "a"]), (2, ["a", "b", "a", "a", "b"])];
+    let cases = limiters.iter().flat_map(|limiter| orders.map(|order| (limiter, order)));
+    for (limiter, (weight, order)) in cases {
+        for is_single in [true, false] {
+            let mut permit = limiter.acquire("{k}jobs", &jobs).await.unwrap();
+            let (granted, mut names) = tokio::sync::mpsc::unbounded_channel();
+            let calls = [("a", weight), ("a", weight), ("a", weight), ("b", 1), ("b", 1)];
+            for (at, (who, weight)) in calls.into_iter().enumerate() {
+                let job = Clause::acquire("{k}jobs", &jobs);
+                let single = limiter.acquire("{k}jobs", &jobs).block(PATIENCE);
+                let several = limiter.acquire_all([job, Clause::take("{k}all", &many)]);
+                let call = match is_single {
+                    true => single.by(who).weight(weight).into_future(),
+                    false => several.block(PATIENCE).by(who).weight(weight).into_future(),
+                };
+                let granted = granted.clone();
+                tokio::spawn(async move {
+                    let mut permit = call.await.unwrap();
+                    granted.send(who).unwrap();
+                    permit.release().await.unwrap();
+                });
+                until(|| async { waiting(limiter, "{k}jobs").await == at as u64 + 1 }).await;
+            }
+            permit.release().await.unwrap();
+            for who in order {
+                assert_eq!(timeout(PATIENCE, names.recv()).await.unwrap(), Some(who));
+            }
+            until(|| async { limiter.held("{k}jobs").await.unwrap().is_empty() }).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_several_limits_that_is_dropped_in_the_line_leaves_nothing_held() {
+    let (server, jobs, window) = (Server::start(), Semaphore::new(1), per_day(5));
+    for limiter in both(&server) {
+        let mut permit = limiter.acquire("{k}jobs", &jobs).await.unwrap();
+        let clauses = [
+            Clause::acquire("{k}tpm", &window).quantity(3),
+            Clause::acquire("{k}jobs", &jobs),
+            Clause::take("{k}rpm", &window),
+        ];
+        let mut waits = Box::pin(limiter.acquire_all(clauses).block(PATIENCE).into_future());
+        until_waiting(&mut waits, &limiter, "{k}jobs").await;
+        drop(waits);
+        until(|| async { waiting(&limiter, "{k}jobs").await == 0 }).await;
+        permit.release().await.unwrap();
+        for key in ["{k}tpm", "{k}jobs", "{k}rpm"] {
+            assert_eq!(limiter.info(key).await.unwrap(), None, "{key}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn several_reservations_that_were_waited_for_are_renewed_and_settled_as_one() {
+    let (server, jobs, window) = (Server::start(), Semaphore::new(1), per_day(5));
+    for limiter in both(&server) {
+        let mut permit = limiter.acquire("{k}jobs", &jobs).await.unwrap();
+        let clauses = [
+            Clause::acquire("{k}tpm", &window).quantity(3).lease(MS * 600),
+            Clause::acquire("{k}jobs", &jobs).lease(MS * 600),
+        ];
+        let mut waits = Box::pin(limiter.acquire_all(clauses).block(PATIENCE).into_future());
+        until_waiting(&mut waits, &limiter, "{k}jobs").await;
+        permit.release().await.unwrap();
+        let mut granted = waits.await.unwrap();
+        sleep(MS * 900).await;
+        granted.set([("{k}tpm", 2)]).unwrap();
+        granted.apply().await.unwrap();
+        assert_eq!(used(&limiter, "{k}tpm", &window).await, 2);
+        assert_eq!(limiter.held("{k}jobs").await.unwrap(), []);
+    }
 }
 
 #[tokio::test]
@@ -207,9 +290,15 @@ async fn what_is_granted_to_a_call_that_waited_and_was_dropped_is_given_back() {
     let proxy = Proxy::start(server.port());
     let (limiter, direct) = (limiter_at(proxy.port()), limiter_of(&server));
     let jobs = Semaphore::new(1);
-    for _ in 0..5 {
+    for is_single in [true, false, true, false] {
         let mut permit = direct.acquire("jobs", &jobs).await.unwrap();
-        let mut waits = Box::pin(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
+        let mut waits = match is_single {
+            true => limiter.acquire("jobs", &jobs).block(PATIENCE).into_future(),
+            false => {
+                let clauses = [Clause::acquire("jobs", &jobs)];
+                limiter.acquire_all(clauses).block(PATIENCE).into_future()
+            }
+        };
         until_waiting(&mut waits, &direct, "jobs").await;
         // The grant is on its way when the call is dropped.
         proxy.delay(MS * 100);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use redis_ratelimit_client::transport::Value;
 use redis_ratelimit_client::{
-    AllReply, Clause, Cost, Decision, Error, KeyState, Limiter, MemoryLimiter, Period, Rate, Reply,
-    Reservation, Reserve, Semaphore, Window,
+    All, AllReply, Call, Clause, Cost, Decision, Error, KeyState, Limiter, MemoryLimiter, Period,
+    Rate, Reply, Reservation, Reserve, Semaphore, Window,
 };
 use serde_json::{json, Map, Value as Json};
 
@@ -13,16 +13,10 @@ use super::scripted::{value_of, Script};
 use super::testing::{period, set_options, window};
 use super::MS;
 
-/// Reads a table without the cases of `by`, `weight`, `limits`, and several limits that wait, which come later.
+/// Reads a table without the cases of `limits`, which come later.
 fn table(name: &str) -> Vec<Json> {
     let mut cases = super::testing::table(name);
-    cases.retain(|case| {
-        let options = case["options"].as_object();
-        let has = |name: &str| options.is_some_and(|options| options.contains_key(name));
-        let is_later = ["by", "weight", "limits"].into_iter().any(has)
-            || (case.get("clauses").is_some() && has("block"));
-        !is_later
-    });
+    cases.retain(|case| case["options"].get("limits").is_none());
     cases
 }
 
@@ -185,6 +179,20 @@ fn clauses_of(case: &Json) -> Vec<Clause> {
     case["clauses"].as_array().unwrap().iter().map(clause).collect()
 }
 
+/// A call of all limits of a case.
+fn all_of(limiter: &Limiter, case: &Json) -> Call<AllReply, All> {
+    let mut call = limiter.all(clauses_of(case));
+    set!(call, case,; block: length, by: text, weight: number);
+    call
+}
+
+/// A call that reserves in several limits of a case.
+fn acquire_all_of(limiter: &Limiter, case: &Json) -> Call<Reservation, All> {
+    let mut call = limiter.acquire_all(clauses_of(case)).renewed(false);
+    set!(call, case,; block: length, by: text, weight: number);
+    call
+}
+
 async fn close(limiter: &Limiter, case: &Json) -> Result<Reply, Error> {
     let (key, length) = (text(&case["key"]), parse_length(&case["duration"])?);
     match limit_of(case, case["options"]["kind"] == "throttle") {
@@ -207,28 +215,33 @@ fn acquired(result: Result<Reservation, Error>) -> AllReply {
     }
 }
 
-async fn take(limiter: &Limiter, case: &Json) -> Reply {
+async fn take(limiter: &Limiter, case: &Json) -> Result<Reply, Error> {
     let key = case["key"].as_str().unwrap();
     match limit_of(case, case["call"] == "throttle") {
         AnyLimit::Rate(rate) => {
             let mut call = limiter.take(key, &rate).quantity(quantity(case));
-            set!(call, case, at_most, force; leave: number, block: length, ahead: length);
-            call.await.unwrap()
+            set!(call, case, at_most, force; leave: number, block: length, by: text, weight: number, ahead: length);
+            call.await
         }
         AnyLimit::Window(window) => {
             let mut call = limiter.take(key, &window).quantity(quantity(case));
-            set!(call, case, at_most, force, count_denied; leave: number, block: length);
-            call.await.unwrap()
+            set!(call, case, at_most, force, count_denied; leave: number, block: length, by: text, weight: number);
+            call.await
         }
         AnyLimit::Semaphore(_) => panic!("{case}"),
     }
 }
 
-async fn reserve<L: Reserve>(limiter: &Limiter, case: &Json, limit: &L) -> Reply {
+async fn reserve<L: Reserve>(
+    limiter: &Limiter,
+    case: &Json,
+    limit: &L,
+) -> Result<Reservation, Error> {
     let key = case["key"].as_str().unwrap();
     let mut call = limiter.acquire(key, limit).quantity(quantity(case) as u64);
-    set!(call, case, at_most, count_lapsed; leave: number, lease: length, id: text, block: length);
-    acquired(call.renewed(false).await).answers.remove(0)
+    set!(call, case, at_most, count_lapsed;
+        leave: number, lease: length, id: text, block: length, by: text, weight: number);
+    call.renewed(false).await
 }
 
 async fn look(limiter: &Limiter, case: &Json) -> Reply {
@@ -256,14 +269,20 @@ async fn answer(limiter: &Limiter, case: &Json) -> Json {
         None => Vec::new(),
     };
     match case["call"].as_str().unwrap() {
-        "throttle" | "window" => reply_as_json(&take(limiter, case).await),
+        "throttle" | "window" => reply_as_json(&take(limiter, case).await.unwrap()),
         "close" => reply_as_json(&close(limiter, case).await.unwrap()),
         "throttle_ro" | "window_ro" | "acquire_ro" => reply_as_json(&look(limiter, case).await),
-        "reserve" => reply_as_json(&match limit_of(case, false) {
-            AnyLimit::Window(window) => reserve(limiter, case, &window).await,
-            AnyLimit::Semaphore(semaphore) => reserve(limiter, case, &semaphore).await,
-            AnyLimit::Rate(_) => panic!("{case}"),
-        }),
+        "reserve" if case.get("clauses").is_some() => {
+            all_as_json(&acquired(acquire_all_of(limiter, case).await))
+        }
+        "reserve" => {
+            let result = match limit_of(case, false) {
+                AnyLimit::Window(window) => reserve(limiter, case, &window).await,
+                AnyLimit::Semaphore(semaphore) => reserve(limiter, case, &semaphore).await,
+                AnyLimit::Rate(_) => panic!("{case}"),
+            };
+            reply_as_json(&acquired(result).answers[0])
+        }
         "apply" => json!(limiter.apply(key, ids[0], case["quantity"].as_u64()).await.unwrap()),
         "release" => json!(limiter.release(key, ids).await.unwrap()),
         "renew" => {
@@ -279,11 +298,11 @@ async fn answer(limiter: &Limiter, case: &Json) -> Json {
             fields.collect()
         }
         "all_ro" => all_as_json(&limiter.all(clauses_of(case)).look().await.unwrap()),
-        "all" => match limiter.all(clauses_of(case)).await {
+        "all" => match all_of(limiter, case).await {
             Ok(reply) => all_as_json(&reply),
             // A limit reserves.
             Err(Error::InvalidArgument(_)) => {
-                all_as_json(&acquired(limiter.acquire_all(clauses_of(case)).renewed(false).await))
+                all_as_json(&acquired(acquire_all_of(limiter, case).await))
             }
             Err(error) => panic!("{error}"),
         },
@@ -424,7 +443,7 @@ async fn several_limits_are_settled_and_charged_as_the_table_says() {
             continue;
         }
         let limiter = script.limiter([value_of(&case["reply"])]);
-        let mut reservation = match limiter.acquire_all(clauses_of(&case)).renewed(false).await {
+        let mut reservation = match acquire_all_of(&limiter, &case).await {
             Err(Error::Denied(reply)) => {
                 assert_eq!(
                     json!([reply.paid, reply.denied]),
@@ -578,7 +597,7 @@ async fn several() -> Reservation {
 }
 
 /// The mistakes that do not compile in Rust, in addition to those of type `type`.
-const IMPOSSIBLE: [&str; 13] = [
+const IMPOSSIBLE: [&str; 14] = [
     "a call waits less than 0 ms",
     "a cost is below 0",
     "a group has no limits",
@@ -591,6 +610,7 @@ const IMPOSSIBLE: [&str; 13] = [
     "a rate in words stands in the place of a rate",
     "a window in words stands in the place of a window",
     "less than nothing is counted afterwards",
+    "several limits wait less than 0 ms",
     "the name of a policy begins with no @",
 ];
 
@@ -631,7 +651,7 @@ async fn make_mistake(case: &Json) -> Result<(), Error> {
     }
     let limiter = Script::default().limiter([]);
     if case.get("clauses").is_some() {
-        let call = limiter.all(clauses_of(case));
+        let call = all_of(&limiter, case);
         return match case["force"] == true {
             true => call.force().await.map(drop),
             false => call.await.map(drop),
@@ -639,6 +659,13 @@ async fn make_mistake(case: &Json) -> Result<(), Error> {
     }
     if case["call"] == "close" {
         return close(&limiter, case).await.map(drop);
+    }
+    let has = |option: &str| case["options"].get(option).is_some();
+    if has("by") || has("weight") {
+        return match (case["call"] == "reserve", limit_of(case, false)) {
+            (true, AnyLimit::Window(window)) => reserve(&limiter, case, &window).await.map(drop),
+            _ => take(&limiter, case).await.map(drop),
+        };
     }
     let length = |option: &str| case["options"].get(option).map(parse_length).transpose();
     if case["call"] == "renew" {
