@@ -313,6 +313,30 @@ impl<K> Call<Reservation, K> {
     }
 }
 
+impl<T> Call<T, All> {
+    /// Takes the limits that clauses name from a hash with this key, so that the limits of each tenant can be data: its field
+    /// `rpm`, such as `WINDOW 500 1min`, is then the limit of `Window::policy("rpm")`. An HSET counts from the next call on. A
+    /// name that is not in the hash is a policy of the server.
+    ///
+    /// If the future is dropped after the call has taken from a limit of the hash, that counts as used.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
+    /// // On a server: HSET {u1}:limits rpm "WINDOW 500 1min"
+    /// limiter.define("{u1}:limits", "rpm", Some("WINDOW 500 1min")).await?;
+    /// let requests = Clause::take("{u1}:rpm", &Window::policy("rpm"));
+    /// let reply = limiter.all([requests]).limits("{u1}:limits").await?;
+    /// assert_eq!(reply.remaining, 499);
+    /// # Ok(()) }
+    /// ```
+    pub fn limits(mut self, key: impl AsRef<[u8]>) -> Self {
+        self.options.limits = Some(key.as_ref().into());
+        self
+    }
+}
+
 impl Call<AllReply, All> {
     /// Asks what the call would return now (RL.ALL_RO), without taking anything.
     pub fn look(mut self) -> Self {

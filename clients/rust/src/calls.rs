@@ -171,6 +171,9 @@ impl Groups {
             _ if self.groups.is_empty() => Err(Error::no_clauses()),
             (Verb::Take, Some(clause)) => Err(Error::must_be_acquired(clause.shown_name())),
             (Verb::Reserve, None) if !self.is_single => Err(Error::reserves_nothing()),
+            (Verb::Charge, _) if self.options.limits.is_some() => {
+                Err(Error::excluded("limits", "force"))
+            }
             (Verb::Charge, _) => self.check_plain(),
             _ => Ok(()),
         }
@@ -245,9 +248,11 @@ impl Groups {
     /// Returns RL.ALL, or RL.ALL_RO if it takes nothing.
     fn all_command(&self, takes: bool) -> Command {
         let mut command = Command::new(if takes { "RL.ALL" } else { "RL.ALL_RO" });
-        command.number(self.clauses().count());
-        for clause in self.clauses() {
-            command.arg(&clause.key);
+        let keys =
+            || self.clauses().map(|clause| &*clause.key).chain(self.options.limits.as_deref());
+        command.number(keys().count());
+        for key in keys() {
+            command.arg(key);
         }
         for group in &self.groups {
             for (at, clause) in group.with_alternatives().enumerate() {
@@ -346,8 +351,9 @@ impl Groups {
         if !reply.is_allowed() {
             return Vec::new();
         }
+        let has_limits = self.options.limits.is_some();
         let choices = self.choices(reply).filter_map(|(_, choice)| choice);
-        choices.filter_map(|(clause, answer)| clause.give_back(answer)).collect()
+        choices.filter_map(|(clause, answer)| clause.give_back(answer, has_limits)).collect()
     }
 
     /// Returns the commands that release all that may have been reserved with ids that the limiter made. Another holder may

@@ -227,9 +227,12 @@ impl Clause {
     }
 
     /// Returns the command that gives back what the clause took by this answer. What was used already stays counted. Later
-    /// bookings of `ahead` would not move up, and the next one would get the same turn as one of them.
-    pub(crate) fn give_back(&self, answer: &Reply) -> Option<Command> {
-        let stays = self.acquires || self.options.force || self.options.ahead.is_some();
+    /// bookings of `ahead` would not move up, and the next one would get the same turn as one of them. What a name means in
+    /// a hash of limits only RL.ALL knows, which gives nothing back.
+    pub(crate) fn give_back(&self, answer: &Reply, has_limits: bool) -> Option<Command> {
+        let is_unknown = has_limits && self.limit.is_policy();
+        let stays =
+            self.acquires || is_unknown || self.options.force || self.options.ahead.is_some();
         match &answer.id {
             Some(id) => Some(release(&self.key, [id])),
             None if stays || !answer.is_allowed() => None,

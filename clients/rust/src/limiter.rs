@@ -500,7 +500,7 @@ impl Limiter {
         }
     }
 
-    async fn ask(&self, command: Command) -> Result<Value, Error> {
+    pub(crate) async fn ask(&self, command: Command) -> Result<Value, Error> {
         let values = self.ask_nodes(command, Some(1)).await?;
         values.into_iter().next().ok_or_else(|| Error::unexpected("a value", &Value::Nil))
     }

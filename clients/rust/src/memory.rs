@@ -51,6 +51,27 @@ impl MemoryLimiter {
     pub fn builder() -> MemoryLimiterBuilder {
         MemoryLimiterBuilder { clock: None, share: Share::ALL, settings: Vec::new() }
     }
+
+    /// Sets a limit in the hash of limits with this key, as HSET does on a server, see [`Call::limits`](crate::Call::limits).
+    /// Without a definition it removes the limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Server`] if the key is that of a limit.
+    pub async fn define(
+        &self,
+        limits: impl AsRef<[u8]>,
+        name: &str,
+        definition: Option<&str>,
+    ) -> Result<(), Error> {
+        let word = if definition.is_some() { "HSET" } else { "HDEL" };
+        let mut command = Command::on(word, limits.as_ref());
+        command.arg(name.strip_prefix('@').unwrap_or(name).as_bytes());
+        if let Some(definition) = definition {
+            command.arg(definition.as_bytes());
+        }
+        self.ask(command).await.map(drop)
+    }
 }
 
 impl Default for MemoryLimiter {

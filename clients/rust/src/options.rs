@@ -90,6 +90,8 @@ impl Options {
 /// The options of a call as a whole, which are its last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallOptions {
+    /// The key of the hash of limits.
+    pub limits: Option<Box<[u8]>>,
     /// Zero waits without limit.
     pub block: Option<Duration>,
     pub by: Option<Box<[u8]>>,
@@ -118,6 +120,7 @@ impl CallOptions {
 
     /// Adds the options to a command.
     pub fn write(&self, command: &mut Command) {
+        write_flag(command, b"LIMITS", self.limits.is_some());
         write_length(command, b"BLOCK", self.block);
         if let Some(who) = &self.by {
             command.arg(b"BY").arg(who);

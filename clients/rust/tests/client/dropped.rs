@@ -123,6 +123,27 @@ async fn a_turn_that_was_booked_is_not_given_back() {
     assert_eq!(sent_later(&server).len(), 1);
 }
 
+/// Only RL.ALL knows the limit of its name, and it gives nothing back.
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_from_a_limit_of_the_hash_is_not_given_back() {
+    let minute = Window::per("9/min").unwrap();
+    let answers = [vec![0, 9, 8, -1, 60_000], vec![0, 9, 8, -1, 60_000], vec![0, 5, 4, -1, 20_000]];
+    let integers = |answer: Vec<i64>| answer.into_iter().map(Value::Integer).collect::<Vec<_>>();
+    let mut answers = answers.map(integers);
+    answers[2].push(Value::Bytes(b"x".to_vec()));
+    let mut reply = answers[0].clone();
+    reply.extend([Value::Integer(1), Value::Array(answers.map(Value::Array).into())]);
+    let clauses = [
+        Clause::take("{k}1", &Window::policy("rpm")),
+        Clause::take("{k}2", &minute),
+        Clause::acquire("{k}3", &Semaphore::policy("jobs")),
+    ];
+    let server = slow(Some((MS * 100, Value::Array(reply))));
+    drop_soon(limiter_on(&server).acquire_all(clauses).limits("{k}limits")).await;
+    let given_back = ["MULTI", "RL.WINDOW {k}2 9 1min -1 MS", "RL.RELEASE {k}3 x", "EXEC"];
+    assert_eq!(sent_later(&server), given_back);
+}
+
 #[tokio::test(start_paused = true)]
 async fn closing_a_local_limit_ends_although_its_limiter_has_no_deadline() {
     let server = slow(None);

@@ -10,15 +10,8 @@ use redis_ratelimit_client::{
 use serde_json::{json, Map, Value as Json};
 
 use super::scripted::{value_of, Script};
-use super::testing::{period, set_options, window};
+use super::testing::{period, set_options, table, window};
 use super::MS;
-
-/// Reads a table without the cases of `limits`, which come later.
-fn table(name: &str) -> Vec<Json> {
-    let mut cases = super::testing::table(name);
-    cases.retain(|case| case["options"].get("limits").is_none());
-    cases
-}
 
 enum AnyLimit {
     Rate(Rate),
@@ -182,14 +175,14 @@ fn clauses_of(case: &Json) -> Vec<Clause> {
 /// A call of all limits of a case.
 fn all_of(limiter: &Limiter, case: &Json) -> Call<AllReply, All> {
     let mut call = limiter.all(clauses_of(case));
-    set!(call, case,; block: length, by: text, weight: number);
+    set!(call, case,; limits: text, block: length, by: text, weight: number);
     call
 }
 
 /// A call that reserves in several limits of a case.
 fn acquire_all_of(limiter: &Limiter, case: &Json) -> Call<Reservation, All> {
     let mut call = limiter.acquire_all(clauses_of(case)).renewed(false);
-    set!(call, case,; block: length, by: text, weight: number);
+    set!(call, case,; limits: text, block: length, by: text, weight: number);
     call
 }
 
@@ -297,7 +290,7 @@ async fn answer(limiter: &Limiter, case: &Json) -> Json {
             });
             fields.collect()
         }
-        "all_ro" => all_as_json(&limiter.all(clauses_of(case)).look().await.unwrap()),
+        "all_ro" => all_as_json(&all_of(limiter, case).look().await.unwrap()),
         "all" => match all_of(limiter, case).await {
             Ok(reply) => all_as_json(&reply),
             // A limit reserves.
@@ -436,7 +429,7 @@ async fn several_limits_are_settled_and_charged_as_the_table_says() {
         if case["force"] == true {
             let limiter = script.limiter([]);
             script.will_reply(replies);
-            let reply = limiter.all(clauses_of(&case)).force().await.unwrap();
+            let reply = all_of(&limiter, &case).force().await.unwrap();
             assert_eq!(script.sent(), sent, "{case}");
             assert_eq!(json!(reply.paid), case["paid"], "{case}");
             assert_means(&all_as_json(&reply), &case["means"], &case);
