@@ -1,14 +1,43 @@
 /** The errors of this library, and which errors of a client library mean that Redis cannot be reached. */
 
+import type { Clause } from "./clauses.js";
+import { headers, problem } from "./http/headers.js";
 import type { Reply } from "./replies.js";
 
+/** An error with the fields of those of the package http-errors, which frameworks send if a route throws it. */
+class HttpError extends Error {
+  /** The status of the HTTP response. */
+  get status(): 429 | 503 {
+    return problem(this).status;
+  }
+
+  /** The same. */
+  get statusCode(): 429 | 503 {
+    return this.status;
+  }
+
+  /** The headers of the HTTP response: Retry-After. Nest does not send them. */
+  get headers(): Record<string, string> {
+    const { "Retry-After": retryAfter } = headers(this);
+    return retryAfter === undefined ? {} : { "Retry-After": retryAfter };
+  }
+
+  /** True if the message may be shown to the client. */
+  get expose(): boolean {
+    return this.status === 429;
+  }
+}
+
 /** Thrown if a reservation is denied. */
-export class Denied extends Error {
+export class Denied extends HttpError {
   constructor(
     /** The reply, which says why, and when to try again. */
     readonly reply: Reply,
+    /** The limits that were asked, for headers. */
+    readonly limits: readonly Clause[] = [],
   ) {
-    super(`denied: ${JSON.stringify(reply)}`);
+    // Without the names of the limits, which may be keys.
+    super(reply.retryAfterMs === null ? "denied" : `denied: try again after ${reply.retryAfterMs} ms`);
   }
 }
 
@@ -29,10 +58,7 @@ export class DeadlinePassed extends Unreachable {}
  * server accepts no more connections. Also thrown if this program was too busy to read the reply. `unreachable` does not
  * apply, so that an overload is not let through.
  */
-export class Busy extends Error {
-  /** The status of the HTTP response. Express uses it. */
-  readonly status = 503;
-}
+export class Busy extends HttpError {}
 
 /** Thrown if the server does not know a command: it has no redis-ratelimit, or one that is too old. */
 export class MissingModule extends Error {}

@@ -178,7 +178,7 @@ export class Limiter {
     const [options, work] = optionsAndWork<CallOptions>(rest);
     const reply = await this.#reserveSeveral("acquire", clauses, options);
     const { reservation } = reply;
-    if (reservation === undefined) throw new Denied(reply);
+    if (reservation === undefined) throw new Denied(reply, clauses.flat());
     return this.#run(work, reservation, options.signal, "apply", false);
   }
 
@@ -198,8 +198,8 @@ export class Limiter {
       return call;
     };
     const { value: reply, fallback } = await this.#core.answer("reserve", args, makeCall);
-    if (!reply.allowed) throw new Denied(reply);
     const limits = [clause.acquire(key, window, { lease: reserve.lease })];
+    if (!reply.allowed) throw new Denied(reply, limits);
     const reservation = new Reservation(fallback ?? this, limits, reply, this.#core);
     const method = settle ?? (isSemaphore(window) ? "release" : "apply");
     // Only the server knows whether a policy is a semaphore.

@@ -5,7 +5,7 @@ import { describe as suite, test } from "node:test";
 
 import { parseList, type Item } from "structured-headers";
 
-import { Busy, clientAddress, headers, problem, Window } from "../src/index.js";
+import { Busy, clause, clientAddress, Denied, headers, problem, Window } from "../src/index.js";
 import { ADDRESSES, HEADERS, HTTP, replyOf, replyWithOptions } from "./fixtures.js";
 
 const allowed = replyOf({ limited: 0, limit: 5, remaining: 4, retryAfterMs: null, resetAfterMs: 2000 });
@@ -69,9 +69,26 @@ suite("headers", () => {
     assert.equal(problem({ ...none, clause: 1, answers: [none], paid: [], denied: ["a"], names: ["a"] }).status, 429);
   });
 
-  test("Busy is a 503 without headers, and any other error is thrown", () => {
-    const busy = new Busy("busy");
-    assert.deepEqual([headers(busy), problem(busy).status, problem(busy)["violated-policies"]], [{}, 503, []]);
+  test("Busy is a 503 and Denied a 429, both with Retry-After, and any other error is thrown", () => {
+    const limits = [clause.acquire("key", Window.per("5/min"), { name: "web" })];
+    const [busy, refused] = [new Busy("busy"), new Denied(denied, limits)];
+    assert.equal(headers(refused)["RateLimit-Policy"], '"web";q=5;w=60');
+    const soon = { "Retry-After": "1" };
+    assert.deepEqual([headers(busy), problem(busy).status, problem(busy)["violated-policies"]], [soon, 503, []]);
+    const options = { limits: Window.per("5/min"), names: "tokens" };
+    assert.deepEqual(
+      [headers(refused, options), problem(refused, options)],
+      [headers(denied, options), problem(denied, options)],
+    );
+    const thrown = [busy, refused, new Denied(replyOf({ limited: 1, limit: 0, retryAfterMs: null, reachable: false }))];
+    assert.deepEqual(
+      thrown.map((error) => [error.status, error.statusCode, error.headers]),
+      [
+        [503, 503, soon],
+        [429, 429, { "Retry-After": "2" }],
+        [503, 503, {}],
+      ],
+    );
     // As a minifier renames classes.
     Object.defineProperty(Busy, "name", { value: "a" });
     assert.equal(problem(new Busy("busy")).status, 503);

@@ -22,7 +22,18 @@ import { rateLimit as ofExpress } from "../src/http/express.js";
 import { rateLimit as ofFastify, rateLimitHook } from "../src/http/fastify.js";
 import { rateLimit as ofFetch } from "../src/http/fetch.js";
 import { RateLimit, RateLimitGuard } from "../src/http/nestjs.js";
-import { addReply, Busy, clause, Limiter, MemoryLimiter, repliesOf, semaphore, Window } from "../src/index.js";
+import {
+  addReply,
+  Busy,
+  clause,
+  Denied,
+  Limiter,
+  MemoryLimiter,
+  problem,
+  repliesOf,
+  semaphore,
+  Window,
+} from "../src/index.js";
 import type { AllReply, Clauses, Problem } from "../src/index.js";
 import { replyOf } from "./fixtures.js";
 import { freePort, until } from "./servers.js";
@@ -65,7 +76,9 @@ function route({ url }: { url: string }) {
       clause.acquire("{t}:tokens", Window.per("100/min"), { name: "tokens", quantity: 40 }),
     ];
   }
-  return ["unlimited", "added"].includes(path) ? null : clause.window(path, SECOND, { name: "route" });
+  return ["unlimited", "added", "thrown", "overrun"].includes(path)
+    ? null
+    : clause.window(path, SECOND, { name: "route" });
 }
 
 /** Ends the requests for "held". */
@@ -83,6 +96,9 @@ async function handle(path: string, target: object): Promise<string> {
     reply?.reservation?.set({ tokens: 7 });
   }
   if (path === "refused") throw new Error("trouble");
+  if (path === "thrown")
+    throw new Denied(replyOf({ limited: 1, limit: 9, remaining: 0, retryAfterMs: 2500, resetAfterMs: 9000 }));
+  if (path === "overrun") throw new Busy("busy");
   return "hello";
 }
 
@@ -107,9 +123,7 @@ function expressApp(limiter: Limiter): Promise<App> {
   app.get("/:path", ofExpress(limiter, route), async ({ params }, response) => {
     response.send(await handle(params.path, response));
   });
-  app.use((error: Error, _: express.Request, response: express.Response, __: express.NextFunction) => {
-    response.status(500).send(error.message);
-  });
+  app.set("env", "test");
   return listening(createServer(app));
 }
 
@@ -172,6 +186,10 @@ function honoApp(limiter: Limiter): App {
     });
   }
   app.get("/:path", async (context) => context.text(await handle(context.req.param("path"), context.req)));
+  app.onError((error, context) => {
+    if (!(error instanceof Denied || error instanceof Busy)) return context.text("trouble", 500);
+    return context.json(problem(error), error.status, error.headers);
+  });
   return { get: async (path) => app.request(`/${path}`), close: () => {} };
 }
 
@@ -239,11 +257,23 @@ for (const [name, start] of FRAMEWORKS) {
         const { status, headers: found, body } = await get(path);
         assert.deepEqual(
           [status, found["retry-after"], found["ratelimit-policy"]],
-          [503, undefined, '"site";q=100;w=60'],
+          [503, path === "busy" ? "1" : undefined, '"site";q=100;w=60'],
           path,
         );
         assert.match(found["content-type"] ?? "", /^application\/problem\+json/);
         assert.match(body, /"type":"https:\/\/iana.org\/assignments\/http-problem-types#temporary-reduced-capacity"/);
+      }
+    });
+
+    test("Denied and Busy that a route throws are 429 and 503", async () => {
+      for (const [path, expected, after] of [
+        ["thrown", 429, "3"],
+        ["overrun", 503, "1"],
+      ] as const) {
+        const { status, headers: found } = await get(path);
+        assert.deepEqual([status, found["ratelimit-policy"]?.slice(0, 6)], [expected, '"site"']);
+        // Nest takes no headers from errors.
+        if (!name.startsWith("Nest")) assert.equal(found["retry-after"], after);
       }
     });
 

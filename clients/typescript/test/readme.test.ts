@@ -13,7 +13,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
 import { testUnlessStopped } from "./machine.js";
-import { freePort, Server } from "./servers.js";
+import { freePort, Server, until } from "./servers.js";
 
 let server: Server;
 before(async () => (server = await Server.start()));
@@ -110,10 +110,10 @@ test("the program on the first page of the project runs", async (context) => {
 });
 
 test("each program of README.md is run here", () => {
-  const all = ["redis-ratelimit-client for TypeScript", "Limits", "Reservations", "Several limits at once"];
+  const all = ["redis-ratelimit-client for TypeScript", "Limits", "Express", "Tokens in Express", "Fastify", "NestJS"];
+  all.push("Hono, Next.js, Bun and Deno", "Another framework", "Reservations", "Several limits at once");
   all.push("Events", "Cancel a call", "In the process", "Without a server");
-  const frameworks = ["Express", "Fastify", "NestJS", "Hono, Next.js, Bun and Deno", "Another framework"];
-  assert.deepEqual([...PROGRAMS.keys()], [...all, ...frameworks]);
+  assert.deepEqual([...PROGRAMS.keys()], all);
 });
 
 /** Serves the default export, as Bun and Deno do. */
@@ -151,6 +151,26 @@ for (const [name, file] of [
     });
   });
 }
+
+testUnlessStopped("the program of Express counts the true cost of a request instead of its estimate", async () => {
+  await serving(pasted("tokens.mts", PROGRAMS.get("Tokens in Express")), async (get) => {
+    const chat = await get("/chat");
+    assert.deepEqual([chat.status, await chat.text()], [200, "hello"]);
+    assert.equal(
+      chat.headers.get("ratelimit-policy"),
+      '"tokens";q=100000;qu="tokens";w=60, "calls";q=5;qu="concurrent-requests"',
+    );
+    assert.match(chat.headers.get("ratelimit") ?? "", /^"tokens";r=95904;/);
+    // It is settled after the response was sent.
+    let left = "";
+    await until(async () => {
+      left = (await get("/chat")).headers.get("ratelimit") ?? "";
+      return left.includes('"calls";r=4');
+    });
+    const calls = (100_000 - 4096 - Number(/r=(\d+)/.exec(left)?.[1])) / 812;
+    assert.ok(Number.isInteger(calls) && calls > 0, left);
+  });
+});
 
 const EXAMPLES = ["express-rate-limit.mjs", "nestjs.mts", "rate-limiter-flexible.mjs"];
 const DIFFS = [...page("ADAPTERS.md").matchAll(/^```diff\n(.*?)^```$/gms)].map(([, text]) => text ?? "");

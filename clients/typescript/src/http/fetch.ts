@@ -5,8 +5,16 @@
  */
 
 import type { Reply } from "../replies.js";
-import { PROBLEM_TYPE } from "./headers.js";
-import { asker, headersOn, isRefusal, type LimitsOf, type RequestLimiter, type StyleOptions } from "./middleware.js";
+import { PROBLEM_TYPE, type Problem } from "./headers.js";
+import {
+  addReply,
+  asker,
+  headersOn,
+  isRefusal,
+  type LimitsOf,
+  type RequestLimiter,
+  type StyleOptions,
+} from "./middleware.js";
 
 export type { LimitsOf, RequestLimiter, RequestLimits, StyleOptions } from "./middleware.js";
 
@@ -22,7 +30,8 @@ export interface FetchOptions<Req> extends StyleOptions<Req> {
 /**
  * Returns a function that asks the limits of a request, which `limits` returns, and calls `handle` if they allow it. The limits
  * are reported in the headers of the response. What a clause reserves is held until the body was read. A denied request is
- * answered 429, or 503 if no limiter could decide or it threw Busy, with problem details as JSON. Other errors are thrown.
+ * answered 429, or 503 if no limiter could decide or it threw Busy, with problem details as JSON, and so is one whose handler
+ * throws Denied or Busy. Other errors are thrown.
  * Several limits on one request, one within the other, share one set of headers.
  *
  *     const limited = rateLimit(limiter, (request) => clause.throttle(`web:${clientAddress(request, { proxies: 1 })}`, RATE));
@@ -45,18 +54,19 @@ export function rateLimit<Req extends Request>(
       let response: Response;
       if (denial === undefined) response = await handle(request);
       else if (options.denied !== undefined) response = await options.denied(request, denial.reply);
-      else {
-        const { problem } = denial;
-        const type = { "Content-Type": PROBLEM_TYPE };
-        response = new Response(JSON.stringify(problem), { status: problem.status, headers: type });
-      }
+      else response = refusal(denial.problem);
       return withHeaders(end === undefined ? response : whenRead(response, end), headersOn(request));
     } catch (error) {
       end?.(true);
-      throw error;
+      const problem = error instanceof Error ? addReply(request, error) : undefined;
+      if (problem === undefined) throw error;
+      return withHeaders(refusal(problem), headersOn(request));
     }
   };
 }
+
+const refusal = (body: Problem): Response =>
+  new Response(JSON.stringify(body), { status: body.status, headers: { "Content-Type": PROBLEM_TYPE } });
 
 /** Returns the response, and calls `end` when its body was read or given up. */
 function whenRead(response: Response, end: (isRefused: boolean) => void): Response {

@@ -1,8 +1,10 @@
 /** HTTP headers and problem details of replies, as in draft-ietf-httpapi-ratelimit-headers. */
 
 import { checkFlag, checkOptions, notOneOf, periodMs, quote } from "../check.js";
+import type { Clause } from "../clauses.js";
+import type { Denied } from "../errors.js";
 import type { Limit } from "../limits.js";
-import type { AllReply, Reply } from "../replies.js";
+import { unreached, type AllReply, type Reply } from "../replies.js";
 
 /** Options of headers. */
 export interface HeaderOptions {
@@ -169,19 +171,33 @@ function itemsOf(replies: readonly ReplyWithOptions[]): Item[] {
   });
 }
 
-/** A reply, several replies for one request with their options, or what a limiter threw instead, which is Busy. */
+/** A reply, several replies for one request with their options, or what a limiter threw instead: Denied or Busy. */
 export type Answer = Reply | AllReply | readonly ReplyWithOptions[] | Error;
 
-/** Returns the replies after checking their options; none for Busy. Throws any other error. */
+/** The longest wait for what others hold, and the one after Busy. */
+const SHORT_WAIT_MS = 1000;
+
+/** Returns the options of the headers for clauses. */
+export const optionsOf = (clauses: readonly Clause[]): HeaderOptions => ({
+  limits: clauses.map(({ limit }) => limit),
+  names: clauses.map(({ givenName }) => givenName),
+});
+
+/** Returns the reply of Denied; for Busy, that of a denial that no limiter decided. Throws any other error. */
+export function replyOf(error: Error): ReplyWithOptions {
+  // It may be of another copy of this package, or of one whose classes were renamed by a minifier.
+  if (error.name === "Busy") return { reply: unreached(false, { retryAfterMs: SHORT_WAIT_MS }) };
+  if (error.name !== "Denied") throw error;
+  const { reply, limits } = error as Denied;
+  return { reply, ...optionsOf(limits) };
+}
+
+/** Returns the replies after checking their options. */
 function repliesIn(method: string, answer: Answer, options: HeaderOptions): readonly ReplyWithOptions[] {
-  if (answer instanceof Error) {
-    // It may be of another copy of this package, or of one whose classes were renamed by a minifier.
-    if (answer.name !== "Busy") throw answer;
-    return [];
-  }
   checkOptions(method, options, HEADER_OPTIONS);
   const isList = Array.isArray(answer);
-  const replies = isList ? (answer as readonly ReplyWithOptions[]) : [{ reply: answer as Reply, ...options }];
+  const one = answer instanceof Error ? replyOf(answer) : { reply: answer as Reply };
+  const replies = isList ? (answer as readonly ReplyWithOptions[]) : [{ ...one, ...options }];
   for (const { reply: _, ...given } of replies) {
     checkOptions(method, given, HEADER_OPTIONS);
     checkFlag("standard", given.standard);
@@ -197,16 +213,13 @@ function repliesIn(method: string, answer: Answer, options: HeaderOptions): read
 const isDecided = ({ reply }: ReplyWithOptions): boolean =>
   reply.reachable || reply.limit > 0 || ("answers" in reply && reply.answers.length > 0);
 
-/** The longest wait for what others hold. */
-const HELD_WAIT_MS = 1000;
-
 /**
  * Returns how long a denied client should wait; Infinity if waiting does not help. That is at most a second if only others
  * hold what is missing: they may give it back at any time.
  */
 function waitMs(reply: Reply | AllReply): number {
   const wait = reply.retryAfterMs ?? Infinity;
-  if (reply.limited === 2) return Math.min(wait, HELD_WAIT_MS);
+  if (reply.limited === 2) return Math.min(wait, SHORT_WAIT_MS);
   const answers = "answers" in reply ? reply.answers : [];
   const waits = answers.filter((_, index) => hasDenied(reply, index)).map(waitMs);
   // An answer without a wait may be that of a group whose other limit can be waited for.
@@ -224,10 +237,11 @@ function tightest(replies: readonly ReplyWithOptions[]): Reply | undefined {
  * Returns the headers for a reply, or one set of headers for all limits of a request, such as those of a middleware and of a
  * route. RateLimit and RateLimit-Policy have an item for each limit. X-RateLimit-* are of the tightest limit: the one that
  * denies for the longest time, or else the one with the least left. Retry-After is set if the request is denied and can be
- * allowed later. Replies that no limiter decided are left out, and Busy has no headers. Other errors are thrown.
+ * allowed later, and for Busy. Replies that no limiter decided are left out. Throws errors other than Denied and Busy.
  */
 export function headers(answer: Answer, options: HeaderOptions = {}): Record<string, string> {
-  const decided = repliesIn("headers", answer, options).filter(isDecided);
+  const replies = repliesIn("headers", answer, options);
+  const decided = replies.filter(isDecided);
   const fields: Record<string, string> = {};
   const items = itemsOf(decided).filter(({ standard }) => standard);
   if (items.length > 0) {
@@ -240,7 +254,7 @@ export function headers(answer: Answer, options: HeaderOptions = {}): Record<str
     fields["X-RateLimit-Remaining"] = String(shown.remaining);
     fields["X-RateLimit-Reset"] = String(inSeconds(shown.resetAfterMs));
   }
-  const deciding = tightest(decided);
+  const deciding = tightest(replies.filter((each) => isDecided(each) || each.reply.retryAfterMs !== null));
   if (deciding !== undefined && !deciding.allowed && deciding.retryAfterMs !== null) {
     fields["Retry-After"] = String(inSeconds(waitMs(deciding)));
   }
@@ -249,7 +263,8 @@ export function headers(answer: Answer, options: HeaderOptions = {}): Record<str
 
 /**
  * Returns the problem details of a denied request, with its status: 429 `quota-exceeded`, or 503
- * `temporary-reduced-capacity` if a denial is one that no limiter decided, and for Busy. Other errors are thrown.
+ * `temporary-reduced-capacity` if a denial is one that no limiter decided, and for Busy. Throws errors other than Denied and
+ * Busy.
  */
 export function problem(answer: Answer, options: HeaderOptions = {}): Problem {
   const replies = repliesIn("problem", answer, options);

@@ -5,12 +5,13 @@
 
 import { checkOptions, quote } from "../check.js";
 import type { Clause, Clauses } from "../clauses.js";
-import { Denied } from "../errors.js";
 import type { Limiter } from "../limiter.js";
-import { unreached, type AllReply, type Reply } from "../replies.js";
+import type { AllReply, Reply } from "../replies.js";
 import {
   headers,
+  optionsOf,
   problem,
+  replyOf,
   STYLE_OPTIONS,
   type HeaderOptions,
   type PartitionKey,
@@ -88,12 +89,17 @@ function add(target: object, by: unknown, entry: ReplyWithOptions): Problem | un
 }
 
 /**
- * Adds a reply to the headers of its request, next to those of the middleware: for a limit that a route asks by itself.
- * `target` is the response of Node, Express, Fastify or Nest, whose headers are set, or the request of the Fetch API. Returns
- * the problem if the reply is a denial.
+ * Adds a reply to the headers of its request, next to those of the middleware: for a limit that a route asks by itself. It may
+ * also be what the limiter threw instead, Denied or Busy; other errors are thrown again. `target` is the response of Node,
+ * Express, Fastify or Nest, whose headers are set, or the request of the Fetch API. Returns the problem if the reply is a
+ * denial.
  */
-export const addReply = (target: object, reply: Reply | AllReply, options: HeaderOptions = {}): Problem | undefined =>
-  add(target, Symbol("reply"), { reply, ...options });
+export const addReply = (
+  target: object,
+  reply: Reply | AllReply | Error,
+  options: HeaderOptions = {},
+): Problem | undefined =>
+  add(target, Symbol("reply"), { ...(reply instanceof Error ? replyOf(reply) : { reply }), ...options });
 
 /** Asks limits. Holds what they reserve until `end` settles. */
 function askOrHold(limiter: RequestLimiter, clauses: Clauses, end: () => Promise<void>): Promise<AllReply> {
@@ -105,10 +111,7 @@ function askOrHold(limiter: RequestLimiter, clauses: Clauses, end: () => Promise
       return ended;
     };
     // Nobody can be told about an error after the response.
-    limiter.acquire(clauses, untilEnd).catch((error: unknown) => {
-      if ((error as Error).name === "Denied") resolve((error as Denied).reply as AllReply);
-      else reject(error);
-    });
+    limiter.acquire(clauses, untilEnd).catch(reject);
   });
 }
 
@@ -130,19 +133,12 @@ export function asker<Request, Args extends unknown[]>(
     const given = await limits(request, ...args);
     if (given === null || given === undefined) return undefined;
     const clauses = Array.isArray(given) ? (given as Clauses) : [given as Clause];
-    let reply: AllReply;
-    try {
-      reply = await askOrHold(limiter, clauses, end);
-    } catch (error) {
-      return { reply: unreached(false), problem: problem(error as Error) };
-    }
-    const asked = clauses.flat();
+    const reply = await askOrHold(limiter, clauses, end).catch((error: Error) => replyOf(error).reply);
     const found = add(target, ask, {
       reply,
       ...style,
       pk: typeof pk === "function" ? pk(request) : pk,
-      limits: asked.map(({ limit }) => limit),
-      names: asked.map(({ givenName }) => givenName),
+      ...optionsOf(clauses.flat()),
     });
     return found && { reply, problem: found };
   };
