@@ -36,8 +36,15 @@ export {
   UnknownPolicy,
   Unreachable,
 } from "./errors.js";
-export { headers, problem, PROBLEM_TYPE } from "./http/headers.js";
-export type { Answer, HeaderOptions, PartitionKey, Problem, ReplyWithOptions } from "./http/headers.js";
+export { headers, problem, PROBLEM_TYPE, retryAfter } from "./http/headers.js";
+export type {
+  Answer,
+  HeaderOptions,
+  PartitionKey,
+  Problem,
+  ReplyWithOptions,
+  RetryAfterSource,
+} from "./http/headers.js";
 export { addReply, repliesOf } from "./http/middleware.js";
 export type { LimiterOptions } from "./core.js";
 export { Limiter } from "./limiter.js";

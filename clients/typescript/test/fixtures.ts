@@ -132,6 +132,14 @@ export const ADDRESSES: {
   address: string;
 }[] = load("addresses.json");
 
+/** Responses of an upstream, and the wait that their Retry-After asks for. */
+export const RETRY_AFTER: {
+  headers?: Record<string, string>;
+  text?: string | null;
+  now_ms?: number;
+  wait_ms: number | null;
+}[] = load("retry_after.json");
+
 /** The numbers that all clients share, with their units. */
 export const NUMBERS: {
   breaker: { failures: number; pause_ms: number; probe_ms: number };

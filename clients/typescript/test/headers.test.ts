@@ -5,8 +5,8 @@ import { describe as suite, test } from "node:test";
 
 import { parseList, type Item } from "structured-headers";
 
-import { Busy, clause, clientAddress, Denied, headers, problem, Window } from "../src/index.js";
-import { ADDRESSES, HEADERS, HTTP, replyOf, replyWithOptions } from "./fixtures.js";
+import { Busy, clause, clientAddress, Denied, headers, problem, retryAfter, Window } from "../src/index.js";
+import { ADDRESSES, HEADERS, HTTP, RETRY_AFTER, replyOf, replyWithOptions } from "./fixtures.js";
 
 const allowed = replyOf({ limited: 0, limit: 5, remaining: 4, retryAfterMs: null, resetAfterMs: 2000 });
 const denied = replyOf({ limited: 1, limit: 5, remaining: 0, retryAfterMs: 1500, resetAfterMs: 9000 });
@@ -132,6 +132,22 @@ suite("headers", () => {
       "Retry-After": "2",
     });
   });
+});
+
+test("retryAfter reads the wait of each case, from a response, its headers, or the text", () => {
+  for (const { headers: fields, text, now_ms: now, wait_ms: wait } of RETRY_AFTER) {
+    const sources =
+      fields === undefined ? [text] : [fields, { headers: fields }, new Response("", { headers: fields })];
+    for (const source of sources) assert.equal(retryAfter(source, now) ?? null, wait, JSON.stringify(source));
+  }
+  for (const source of [undefined, {}, { "retry-after": undefined }, { "retry-after": 5 }, new Headers()]) {
+    assert.equal(retryAfter(source as object), undefined);
+  }
+  assert.equal(retryAfter({ "retry-after": ["5", "6"] }), 5000);
+  const [thisYear, year] = [Date.UTC(2026, 0), (text: string) => retryAfter(text, Date.UTC(2026, 0))];
+  assert.equal(year("Friday, 02-Jan-26 00:00:00 GMT"), 86_400_000);
+  assert.equal(year("Saturday, 01-Jan-77 00:00:00 GMT"), undefined, "51 years ahead is 1977");
+  assert.equal(retryAfter("Thu, 01 Jan 2026 00:00:01 GMT", thisYear), 1000);
 });
 
 suite("clientAddress", () => {

@@ -280,3 +280,51 @@ export function problem(answer: Answer, options: HeaderOptions = {}): Problem {
     "violated-policies": items.filter((item) => item.hasDenied).map(({ name }) => name),
   };
 }
+
+/** A response of an upstream, its headers as those of the Fetch API or of Node, or the text of Retry-After. */
+export type RetryAfterSource = object | string | null | undefined;
+
+/** The longest ban of the server. */
+const MAX_BAN_MS = 31_557_600_000;
+// The three forms of a date in RFC 9110. The second one, with a year of two digits, and the last one are obsolete.
+const DATE = /^[A-Z][a-z]+, (\d\d)[ -]([A-Z][a-z]{2})[ -](\d{4}|\d\d) (\d\d:\d\d:\d\d) GMT$/;
+const OLD_DATE = /^[A-Z][a-z]{2} ([A-Z][a-z]{2}) ([ \d]\d) (\d\d:\d\d:\d\d) (\d{4})$/;
+
+function retryAfterText(source: RetryAfterSource): unknown {
+  if (typeof source !== "object" || source === null) return source;
+  const { headers: fields = source } = source as { headers?: object };
+  if ("get" in fields && typeof fields.get === "function") return (fields as Headers).get("retry-after");
+  const [, value] = Object.entries(fields).find(([name]) => name.toLowerCase() === "retry-after") ?? [];
+  return [value].flat()[0];
+}
+
+/** Returns the Unix time of a date in milliseconds; NaN for other texts. */
+function dateMs(text: string, now: number): number {
+  const [, month, day, time, year] = OLD_DATE.exec(text) ?? [];
+  const [, ...given] = DATE.exec(text) ?? ["", day, month, year, time];
+  let years = Number(given[2]);
+  if (given[2]?.length === 2) {
+    const thisYear = new Date(now).getUTCFullYear();
+    years += thisYear - (thisYear % 100);
+    // A year that seems to be more than 50 years ahead is one of the past.
+    if (years > thisYear + 50) years -= 100;
+  }
+  const ms = Date.parse(`${given[0]} ${given[1]} ${years} ${given[3]} GMT`);
+  // The 31st of February would be in March.
+  return new Date(ms).getUTCDate() === Number(given[0]) ? ms : NaN;
+}
+
+/**
+ * Returns how long a response of an upstream asks to wait by Retry-After, in milliseconds, at most the longest ban: a year of
+ * 365.25 days. Undefined if there is nothing to wait for: without the header, with a text that is neither seconds nor a date,
+ * and once its time has passed. `now` is the Unix time in milliseconds.
+ *
+ *     await limiter.close("upstream", RATE, retryAfter(response) ?? "30s");
+ */
+export function retryAfter(source: RetryAfterSource, now: number = Date.now()): number | undefined {
+  const given = retryAfterText(source);
+  if (typeof given !== "string") return undefined;
+  const text = given.trim();
+  const ms = /^\d+$/.test(text) ? Number(text) * 1000 : Math.ceil(dateMs(text, now) - now);
+  return ms > 0 ? Math.min(ms, MAX_BAN_MS) : undefined;
+}
