@@ -29,6 +29,7 @@ interface Stored {
   consumed: number;
   /** The time until the window or block ends; -1 if it has no end. */
   msBeforeNext: number;
+  isBlocked?: boolean;
 }
 
 // The base class of the package's own stores. Its types have it, but it is not exported.
@@ -40,16 +41,14 @@ const StoreAbstract = Object.getPrototypeOf(RateLimiterRedis) as typeof RateLimi
  * counted.
  */
 const POINT = 2 ** 12;
-/** The longest lease of the server: a year. */
-const LONGEST_LEASE_MS = 365 * 86_400_000;
-/**
- * A reservation that leaves fewer units than this blocks its key. The difference is the number of points that were consumed.
- * A block without an end leaves fewer than half of them.
- */
-const BLOCKED = 2 ** 40;
-const BLOCKED_FOREVER = BLOCKED / 2;
 /** The most points that are stored; more are stored as this many. */
-const MAX_POINTS = BLOCKED_FOREVER - 1;
+const MAX_POINTS = BEYOND / POINT - 1;
+/** The longest ban and lease of the server, which stand for times without an end. */
+const FOREVER_MS = 31_557_600_000;
+/** A ban or lease of which more is left is one without an end. */
+const ENDLESS_MS = 300 * 86_400_000;
+/** Marks the options of _upsert if it is called for a block. */
+const BLOCK = Symbol("block");
 /** RateLimiterRedis stores strings under its keys, so that a key of the same name would have the wrong type. */
 const PREFIX = "ratelimit:";
 /** The id of the reservation that replaces a count. */
@@ -81,28 +80,44 @@ export class RateLimiterRatelimit extends StoreAbstract {
     this.#limiter = limiterOf(options.storeClient);
   }
 
-  /** Called by the package. Adds points to the count, or with `isSet` replaces the count. */
-  protected async _upsert(rlKey: string, points: unknown, msDuration: number, isSet = false): Promise<Stored> {
+  /** Called by the package. Blocks a key. */
+  protected _block(rlKey: string, points: number, msDuration: number, options = {}): Promise<RateLimiterRes> {
+    const { _block } = StoreAbstract.prototype as unknown as { _block(...given: unknown[]): Promise<RateLimiterRes> };
+    return _block.call(this, rlKey, points, msDuration, { ...options, [BLOCK]: true });
+  }
+
+  /** Called by the package. Adds points to the count, or with `isSet` replaces the count or blocks the key. */
+  protected async _upsert(
+    rlKey: string,
+    points: unknown,
+    msDuration: number,
+    isSet = false,
+    options = {},
+  ): Promise<Stored> {
     const quantity = wholePoints(points);
-    if (isSet) return this.#write(rlKey, quantity, msDuration);
-    // In a blocked key less remains, so nothing is counted.
-    const leave = quantity > 0 ? BLOCKED : 0;
-    const capped = Math.min(Math.max(quantity, -MAX_POINTS), MAX_POINTS);
+    if (isSet) {
+      await (BLOCK in options ? this.#close(rlKey, msDuration) : this.#write(rlKey, quantity, msDuration));
+      return { consumed: quantity, msBeforeNext: msDuration > 0 ? msDuration : -1 };
+    }
+    // More points than there is room for, even in an empty window, are denied.
+    const capped = Math.min(Math.max(quantity, -MAX_POINTS), MAX_POINTS + 2);
     const units = capped * POINT + (quantity < 0 ? 1 : 0);
-    const reply = await this.#limiter.window(PREFIX + rlKey, counting(msDuration), { quantity: units, leave });
-    return storedFrom(reply, quantity, msDuration);
+    const reply = await this.#limiter.window(PREFIX + rlKey, counting(msDuration), { quantity: units });
+    return this.#storedFrom(reply, quantity, msDuration);
   }
 
   /** Called by the package. Returns what is counted, or null if that is nothing. Counts nothing. */
   protected async _get(rlKey: string): Promise<Stored | null> {
-    const reply = await this.#limiter.windowRo(PREFIX + rlKey, counting(this.msDuration), { leave: BLOCKED });
-    const stored = storedFrom(reply, 0, this.msDuration);
+    const reply = await this.#limiter.windowRo(PREFIX + rlKey, counting(this.msDuration));
+    const stored = this.#storedFrom(reply, 0, this.msDuration);
     return stored.consumed === 0 ? null : stored;
   }
 
   /** Called by the package. Resets the count. Returns false if there was none. */
   protected async _delete(rlKey: string): Promise<boolean> {
     const [stored] = await Promise.all([this._get(rlKey), ...this.#clear(rlKey)]);
+    // Only DEL ends a ban.
+    if (stored?.isBlocked) await this.#limiter.reset(PREFIX + rlKey);
     return stored !== null;
   }
 
@@ -119,51 +134,55 @@ export class RateLimiterRatelimit extends StoreAbstract {
     return [clear(this.#limiter, key), this.#limiter.release(key, WRITTEN)];
   }
 
+  /** Closes a key (FORCE BAN), and takes back what is counted, so that the next points start a new window. */
+  async #close(rlKey: string, msDuration: number): Promise<void> {
+    const options = { quantity: 0, force: true, ban: lengthOf(msDuration) };
+    const ban = this.#limiter.window(PREFIX + rlKey, counting(this.msDuration), options);
+    await Promise.all([ban, ...this.#clear(rlKey)]);
+  }
+
   /**
    * Replaces the count. With the limiter's own duration it is counted in a window (FORCE). Another duration would not be
    * that of later calls, so it is reserved with a lease of that length.
    */
-  async #write(rlKey: string, points: number, msDuration: number): Promise<Stored> {
+  async #write(rlKey: string, points: number, msDuration: number): Promise<void> {
     if (points < 0) throw new RangeError(`points must be at least 0, not ${points}`);
+    await this._delete(rlKey);
+    if (points === 0) return;
     const key = PREFIX + rlKey;
     const window = counting(msDuration);
-    const units = Math.min(points, MAX_POINTS) * POINT;
-    const writes = this.#clear(rlKey);
-    if (points > 0 && msDuration === this.msDuration) {
-      writes.push(this.#limiter.window(key, window, { quantity: units, force: true }));
-    } else if (points > 0) {
-      const lease = msDuration > 0 ? Math.min(Math.ceil(msDuration), LONGEST_LEASE_MS) : LONGEST_LEASE_MS;
-      const quantity = points > this.points ? BEYOND - leftWhenBlocked(points, msDuration) : units;
-      // The limit is doubled, so that what others count meanwhile does not deny it.
-      const write = this.#limiter.reserve(key, { ...window, limit: 2 * BEYOND }, { quantity, lease, id: WRITTEN });
-      writes.push(write.catch(ignoreDuplicate));
+    const quantity = Math.min(points, MAX_POINTS) * POINT;
+    if (msDuration === this.msDuration) {
+      await this.#limiter.window(key, window, { quantity, force: true });
+      return;
     }
-    await Promise.all(writes);
-    return { consumed: points, msBeforeNext: msDuration > 0 ? msDuration : -1 };
+    const options = { quantity, lease: lengthOf(msDuration), id: WRITTEN };
+    // The limit is doubled, so that what others count meanwhile does not deny it.
+    const write = this.#limiter.reserve(key, { ...window, limit: 2 * BEYOND }, options);
+    await write.catch((error: unknown) => {
+      // Another process has written at the same time. One of both counts.
+      if (codeOf(error) !== "DUPLICATE") throw error;
+    });
   }
-}
 
-/** Another process has written at the same time. One of both counts. */
-function ignoreDuplicate(error: unknown): void {
-  if (codeOf(error) !== "DUPLICATE") throw error;
-}
-
-/** Returns the quantity that a block leaves. */
-function leftWhenBlocked(consumed: number, msDuration: number): number {
-  return (msDuration > 0 ? BLOCKED : BLOCKED_FOREVER) - 1 - Math.min(consumed, MAX_POINTS);
-}
-
-/** Returns the state of a key from a reply. The count of a blocked key is what blocked it and the points of this call. */
-function storedFrom(reply: Reply, quantity: number, msDuration: number): Stored {
-  if (!reply.reachable || reply.remaining >= BLOCKED) {
-    const consumed = Math.floor(countOf(reply, quantity * POINT) / POINT);
+  /** Returns the state of a key from a reply to a call with this many points. */
+  #storedFrom(reply: Reply, points: number, msDuration: number): Stored {
+    const added = Math.max(points, 0);
+    // Only a ban leaves nothing of the window. The points that blocked the key are not stored.
+    const isBlocked = reply.reachable && reply.remaining === 0;
     // If the points are denied because the window has no room for them, the server has not counted them.
-    const missing = reply.allowed ? 0 : Math.max(quantity, 0);
-    return { consumed: consumed + missing, msBeforeNext: msDuration > 0 ? reply.resetAfterMs : -1 };
+    const consumed = isBlocked
+      ? Math.max(this.points + 1, this.blockOnConsumed || 0) + added
+      : Math.floor(countOf(reply, points * POINT) / POINT) + (reply.allowed ? 0 : added);
+    const leftMs = (isBlocked ? reply.retryAfterMs : null) ?? reply.resetAfterMs;
+    const isEndless = (msDuration <= 0 && !isBlocked) || leftMs > Math.max(msDuration, ENDLESS_MS);
+    return { consumed, msBeforeNext: isEndless ? -1 : leftMs, isBlocked };
   }
-  const isForever = reply.remaining < BLOCKED_FOREVER;
-  const consumed = (isForever ? BLOCKED_FOREVER : BLOCKED) - 1 - reply.remaining + Math.max(quantity, 0);
-  return { consumed, msBeforeNext: isForever ? -1 : (reply.retryAfterMs ?? reply.resetAfterMs) };
+}
+
+/** Returns the length of a ban or lease. With a duration of 0 it has no end. */
+function lengthOf(msDuration: number): number {
+  return msDuration > 0 ? Math.min(Math.ceil(msDuration), FOREVER_MS) : FOREVER_MS;
 }
 
 export default RateLimiterRatelimit;
