@@ -1,11 +1,12 @@
 /** The calls with one limit or none: the words of each command, and how its reply is read. This file does no I/O. */
 
-import { checkFlag, checkOptions, checkSignal, checkText, duration, integer, toMilliseconds } from "./check.js";
+import { checkFlag, checkOptions, checkSignal, checkText, duration, integer, quote, toMilliseconds } from "./check.js";
 import type { Key, Command, Call } from "./command.js";
-import { checkRate, checkWindow, type Integer, type Limit, type Word } from "./limits.js";
+import { checkRate, checkWindow, type Duration, type Integer, type Limit, type Word } from "./limits.js";
 import {
   limitCallWords,
   checkCallOptions,
+  CLOSE_OPTIONS,
   LOOK_OPTIONS,
   THROTTLE_OPTIONS,
   WINDOW_OPTIONS,
@@ -14,6 +15,7 @@ import {
   TOP_OPTIONS,
   type Options,
   type CallOptions,
+  type CloseOptions,
   type ReserveOptions,
   type RenewOptions,
   type TopOptions,
@@ -100,6 +102,19 @@ export function limitCall(method: LimitMethod, key: Key, limit: Limit, allOption
   const undo = (answer: Reply | undefined, isCancelled: boolean) =>
     isCancelled && answer?.allowed ? giveBack(command, key, limit, answer.granted ?? quantity, options) : [];
   return { ...call, undo };
+}
+
+/** Returns the method that closes a key, and its options. Only the program knows the kind of a policy. */
+export function closing(limit: Limit, ban: Duration, options: CloseOptions): ["throttle" | "window", LimitOptions] {
+  checkOptions("close", options, CLOSE_OPTIONS);
+  const { kind, signal } = options;
+  duration("the time of close", ban, 1);
+  const isRate = typeof limit === "object" && limit !== null && "burst" in limit;
+  const method = typeof limit === "string" ? kind : isRate ? "throttle" : "window";
+  if ((method !== "throttle" && method !== "window") || (kind ?? method) !== method) {
+    throw new RangeError(`kind must be "throttle" or "window" as the limit ${quote(limit)} is, not ${quote(kind)}`);
+  }
+  return [method, { quantity: 0, force: true, ban, signal }];
 }
 
 /** Returns the call of `reserve`, which can be given back. */

@@ -46,6 +46,8 @@ export interface Clause {
   takes?: Integer | undefined;
   /** @internal True if the clause has no options. */
   isPlain?: boolean | undefined;
+  /** @internal True if a denial closes the key. */
+  bans?: boolean | undefined;
   /** @internal True if the clause makes a reservation, which has to be settled. */
   reserves?: boolean | undefined;
   /** @internal True if the reservation can only be released. Only the server knows this about a policy. */
@@ -93,6 +95,7 @@ function makeClause(
     shadow: options.shadow,
     takes,
     isPlain: kind !== "ACQUIRE" && words.length === limitCallWords(limit, quantity, {}).length + 1,
+    bans: options.ban !== undefined,
     reserves: kind === "ACQUIRE" && takes > 0,
     isSemaphore: typeof limit === "object" && "limit" in limit && isSemaphore(limit),
     leaseMs: options.lease === undefined ? undefined : toMilliseconds("lease", options.lease),

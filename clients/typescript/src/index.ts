@@ -11,11 +11,15 @@ export type { Clause, Clauses, Group } from "./clauses.js";
 export type { Key } from "./command.js";
 export type {
   AllOptions,
+  BlockOptions,
   CallOptions,
   ClauseOptions,
+  CloseOptions,
+  LookAllOptions,
   LookOptions,
   RenewOptions,
   ReserveOptions,
+  SeveralOptions,
   ThrottleOptions,
   TopOptions,
   WindowOptions,

@@ -8,16 +8,19 @@ import { clause, type Clause, type Clauses } from "./clauses.js";
 import type { Call, Key } from "./command.js";
 import { Core, type LimiterOptions } from "./core.js";
 import { Denied, throwIfAborted } from "./errors.js";
-import { isSemaphore, type Integer, type Limit, type Policy, type Rate, type Window } from "./limits.js";
+import { isSemaphore, type Duration, type Integer, type Limit, type Policy, type Rate, type Window } from "./limits.js";
 import type { LocalOptions } from "./leases.js";
 import { Local, type Timer } from "./local.js";
 import {
   RESERVE_OPTIONS,
   type AllOptions,
   type CallOptions,
+  type CloseOptions,
+  type LookAllOptions,
   type LookOptions,
   type RenewOptions,
   type ReserveOptions,
+  type SeveralOptions,
   type ThrottleOptions,
   type TopOptions,
   type WindowOptions,
@@ -32,7 +35,7 @@ import {
   type TopKey,
 } from "./replies.js";
 import { Reservation } from "./reservation.js";
-import * as several from "./several.js";
+import { severalCall } from "./several.js";
 
 /** The methods of a limiter that send calls. An object with them can be the fallback of another limiter. */
 export type Limits = Pick<
@@ -115,10 +118,23 @@ export class Limiter {
    * that settle, and no lease is renewed any more. What a local limit holds counts as spent unless the local limit was
    * closed before.
    */
-  close(): void {
+  close(): void;
+  /**
+   * RL.THROTTLE or RL.WINDOW with FORCE and BAN: closes a key for this time, whatever is counted, so that all callers stay
+   * away, also those who wait: for a caller whom an upstream sent away, see {@link retryAfter}. A ban that ends later stays
+   * as it is.
+   */
+  close(key: Key, limit: Limit, ban: Duration, options?: CloseOptions): Promise<Reply>;
+  close(...given: unknown[]): unknown {
+    if (given.length > 0) return this.#closeKey(...(given as [Key, Limit, Duration, CloseOptions?]));
     for (const local of this.#locals) local.drop();
     this.#locals.clear();
-    this.#core.close();
+    return this.#core.close();
+  }
+
+  async #closeKey(key: Key, limit: Limit, ban: Duration, options: CloseOptions = {}): Promise<Reply> {
+    const [method, ownOptions] = calls.closing(limit, ban, options);
+    return this.#askOne(method, key, limit, ownOptions);
   }
 
   #askOne(method: LimitMethod, ...args: [Key, Limit, LimitOptions]): Promise<Reply> {
@@ -163,20 +179,20 @@ export class Limiter {
    * renewed. If the work fails, all reservations are released. Otherwise all are applied, with what was set or else with
    * what was reserved, and semaphores are released.
    */
-  acquire<T>(clauses: Clauses, options: CallOptions, work: Work<T>): Promise<T>;
+  acquire<T>(clauses: Clauses, options: SeveralOptions, work: Work<T>): Promise<T>;
   acquire<T>(clauses: Clauses, work: Work<T>): Promise<T>;
   /**
    * RL.ALL: reserves several limits, for `await using`, or to be settled by hand. Their leases are renewed until then, or
    * until the program drops the reservation.
    */
-  acquire(clauses: Clauses, options?: CallOptions): Promise<Reservation>;
+  acquire(clauses: Clauses, options?: SeveralOptions): Promise<Reservation>;
   acquire(target: Key | Clauses, ...rest: readonly unknown[]): Promise<unknown> {
     return isClauses(target) ? this.#acquireSeveral(target, rest) : this.#acquireOne(target, rest);
   }
 
   async #acquireSeveral(clauses: Clauses, rest: readonly unknown[]): Promise<unknown> {
-    const [options, work] = optionsAndWork<CallOptions>(rest);
-    const reply = await this.#reserveSeveral("acquire", clauses, options);
+    const [options, work] = optionsAndWork<SeveralOptions>(rest);
+    const reply = await this.#askSeveral("acquire", clauses, options);
     const { reservation } = reply;
     if (reservation === undefined) throw new Denied(reply, clauses.flat());
     return this.#run(work, reservation, options.signal, "apply", false);
@@ -230,11 +246,12 @@ export class Limiter {
 
   /** Asks several limits by RL.ALL, and adds the reservation to the reply. */
   async #askSeveral(
-    name: "all" | "reserve",
+    method: "all" | "reserve" | "acquire",
     clauses: Clauses,
-    options: AllOptions,
-    makeCall: (clauses: Clauses, options: AllOptions) => Call<AllReply>,
+    options: AllOptions = {},
   ): Promise<AllReply> {
+    const name = method === "all" ? "all" : "reserve";
+    const makeCall = (...args: [Clauses, AllOptions]) => severalCall(method, ...args);
     const { value: reply, fallback } = await this.#core.answer(name, [clauses, options], makeCall);
     const limits: Clause[] = clauses.flat();
     const reserves = options.force !== true && limits.some((limit) => limit.reserves);
@@ -248,18 +265,14 @@ export class Limiter {
   /** RL.ACQUIRE: reserves, for the caller to settle with apply or release. */
   reserve(key: Key, window: Window | Policy, options?: ReserveOptions): Promise<Reply>;
   /** RL.ALL: reserves several limits, for the caller to settle with the `reservation` of the reply. */
-  reserve(clauses: Clauses, options?: CallOptions): Promise<AllReply>;
+  reserve(clauses: Clauses, options?: SeveralOptions): Promise<AllReply>;
   reserve(
     target: Key | Clauses,
-    windowOrOptions?: Window | Policy | CallOptions,
+    windowOrOptions?: Window | Policy | SeveralOptions,
     options: ReserveOptions = {},
   ): Promise<Reply | AllReply> {
-    if (isClauses(target)) return this.#reserveSeveral("reserve", target, windowOrOptions as CallOptions | undefined);
+    if (isClauses(target)) return this.#askSeveral("reserve", target, windowOrOptions as SeveralOptions | undefined);
     return this.#core.send("reserve", [target, windowOrOptions as Window | Policy, options], calls.reserve);
-  }
-
-  #reserveSeveral(method: "reserve" | "acquire", clauses: Clauses, options: CallOptions = {}): Promise<AllReply> {
-    return this.#askSeveral("reserve", clauses, options, (...args) => several.reserveSeveral(method, ...args));
   }
 
   /** RL.ACQUIRE_RO: what reserve would return now, without an id. */
@@ -332,12 +345,14 @@ export class Limiter {
    * that was reserved.
    */
   all(clauses: Clauses, options: AllOptions = {}): Promise<AllReply> {
-    return this.#askSeveral("all", clauses, options, several.all);
+    return this.#askSeveral("all", clauses, options);
   }
 
   /** RL.ALL_RO: what all would return now. */
-  allRo(clauses: Clauses, options: CallOptions = {}): Promise<AllReply> {
-    return this.#core.send("allRo", [clauses, options], several.allRo);
+  allRo(clauses: Clauses, options: LookAllOptions = {}): Promise<AllReply> {
+    return this.#core.send("allRo", [clauses, options], (...args: [Clauses, AllOptions]) =>
+      severalCall("allRo", ...args),
+    );
   }
 
   /** DEL: resets the limit of a key. Returns false if nothing was stored. */

@@ -1,6 +1,6 @@
 /** A limiter without a server. The engine of the server's module decides in the process. */
 
-import { checkOptions, isPeriod, quote } from "./check.js";
+import { checkOptions, checkText, isPeriod, quote } from "./check.js";
 import type { NodeRedis } from "./clients.js";
 import type { Command, Key } from "./command.js";
 import { Engine, engineModule, ReplyError, Ticket } from "./engine.js";
@@ -266,6 +266,17 @@ export class MemoryLimiter extends Limiter {
   // eslint-disable-next-line @typescript-eslint/require-await
   async #decide(words: Word[]): Promise<Reply> {
     return readReply(this.#memory.atOnce({ words, blockMs: undefined }));
+  }
+
+  /**
+   * Sets a limit in a hash of limits, as HSET does on a server, for the option `limits` of {@link Limiter.all}:
+   * `define("limits", "rpm", "WINDOW 500 1min")`. Without a definition, removes it, as HDEL does.
+   */
+  define(limits: Key, name: string, definition?: string): void {
+    checkText("key of limits", limits);
+    const field = name.replace(/^@/, "");
+    const words = definition === undefined ? ["HDEL", limits, field] : ["HSET", limits, field, definition];
+    this.#memory.atOnce({ words, blockMs: undefined });
   }
 
   /** Returns whether a reservation is held here. */

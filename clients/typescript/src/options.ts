@@ -1,6 +1,7 @@
 /** The options of calls and clauses, and their words in a command. */
 
-import { checkFlag, checkOptions, checkSignal, checkText, duration, integer } from "./check.js";
+import { checkFlag, checkOptions, checkSignal, checkText, duration, integer, quote } from "./check.js";
+import type { Key } from "./command.js";
 import { limitOptions, limitWords, type Duration, type Integer, type Limit, type Word } from "./limits.js";
 
 /** Options of every call. */
@@ -20,17 +21,28 @@ export interface LookOptions extends CallOptions {
   leave?: Integer | undefined;
 }
 
+/** Options of the calls that can wait until they are allowed. */
+export interface BlockOptions {
+  /** The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait. */
+  block?: Duration | undefined;
+  /**
+   * Who makes the call, such as a tenant, in 1 to 64 bytes. With `block`. Those who wait on a limit take turns, however many
+   * calls each of them makes. Calls without it count as those of one more caller.
+   */
+  by?: string | undefined;
+  /** How much more than others the caller in `by` gets while all wait, from 1 to 1000. Default 1. */
+  weight?: Integer | undefined;
+}
+
 /** Options of Limiter.throttle. */
-export interface ThrottleOptions extends LookOptions {
+export interface ThrottleOptions extends LookOptions, BlockOptions {
   /** Takes as much of the quantity as is available. The reply has `granted`, and `reservations` if it was reserved. */
   atmost?: boolean | undefined;
   /** Counts the quantity even if that exceeds the limit. */
   force?: boolean | undefined;
-  /** The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait. */
-  block?: Duration | undefined;
   /** Books what becomes available within this time. The reply has `waitMs`. */
   ahead?: Duration | undefined;
-  /** Closes the key for this time if the call is denied. */
+  /** Closes the key for this time if the call is denied. With `force`, closes it in any case. */
   ban?: Duration | undefined;
 }
 
@@ -62,13 +74,31 @@ export interface ClauseOptions extends Omit<LookOptions, "signal"> {
   shadow?: boolean | undefined;
 }
 
+/** Options of Limiter.allRo. */
+export interface LookAllOptions extends CallOptions {
+  /**
+   * The key of a hash of limits. The field `free` is the limit of clauses with the policy `"@free"`, and a policy of the
+   * server is used only if there is no such field. The key is one more key of the call.
+   */
+  limits?: Key | undefined;
+}
+
+/** Options of Limiter.reserve and Limiter.acquire for several limits. `block` cannot be used with groups and bans. */
+export interface SeveralOptions extends LookAllOptions, BlockOptions {}
+
 /** Options of Limiter.all. */
-export interface AllOptions extends CallOptions {
+export interface AllOptions extends SeveralOptions {
   /**
    * Counts what was used in one step, even if that exceeds a limit. All clauses must be rates and windows without options,
-   * and not in groups.
+   * and not in groups. Not with `block` and `limits`.
    */
   force?: boolean | undefined;
+}
+
+/** Options of Limiter.close for a key. */
+export interface CloseOptions extends CallOptions {
+  /** The kind of a policy, of which only the server knows the limit. */
+  kind?: "throttle" | "window" | undefined;
 }
 
 /** Options of Limiter.renew. */
@@ -89,7 +119,8 @@ export interface TopOptions extends CallOptions {
 const namesOf = <T>(options: Record<keyof T, true>): readonly string[] => Object.keys(options);
 
 const LOOK = { quantity: true, leave: true, signal: true } as const;
-const TAKE = { ...LOOK, atmost: true, block: true } as const;
+const BLOCK = { block: true, by: true, weight: true } as const;
+const TAKE = { ...LOOK, ...BLOCK, atmost: true } as const;
 export const LOOK_OPTIONS = namesOf<LookOptions>(LOOK);
 export const THROTTLE_OPTIONS = namesOf<ThrottleOptions>({ ...TAKE, force: true, ahead: true, ban: true });
 export const WINDOW_OPTIONS = namesOf<WindowOptions>({ ...TAKE, force: true, countDenied: true, ban: true });
@@ -101,6 +132,11 @@ export const CLAUSE_OPTIONS = namesOf<ClauseOptions>({
   check: true,
   shadow: true,
 });
+const LOOK_ALL = { limits: true, signal: true } as const;
+export const LOOK_ALL_OPTIONS = namesOf<LookAllOptions>(LOOK_ALL);
+export const SEVERAL_OPTIONS = namesOf<SeveralOptions>({ ...LOOK_ALL, ...BLOCK });
+export const ALL_OPTIONS = [...SEVERAL_OPTIONS, "force"];
+export const CLOSE_OPTIONS = namesOf<CloseOptions>({ kind: true, signal: true });
 export const RENEW_OPTIONS = namesOf<RenewOptions>({ lease: true, signal: true });
 export const TOP_OPTIONS = namesOf<TopOptions>({ count: true, reset: true, signal: true });
 
@@ -111,6 +147,24 @@ export function checkCallOptions(method: string, options: CallOptions): AbortSig
   checkOptions(method, options, ["signal"]);
   checkSignal(options.signal);
   return options.signal;
+}
+
+/** Returns the words of the options of a call that waits. */
+export function blockWords({ block, by, weight }: BlockOptions): Word[] {
+  const words: Word[] = block === undefined ? [] : ["BLOCK", duration("block", block, 0)];
+  if (by !== undefined) {
+    if (block === undefined) throw new RangeError("by must be used with block");
+    if (typeof by !== "string") throw new TypeError(`by must be a string, not ${quote(by)}`);
+    const { length } = new TextEncoder().encode(by);
+    if (length < 1 || length > 64) throw new RangeError(`by must have 1 to 64 bytes, not ${length}`);
+    words.push("BY", by);
+  }
+  if (weight !== undefined) {
+    if (by === undefined) throw new RangeError("weight must be used with by");
+    words.push("WEIGHT", integer("weight", weight));
+    if (weight < 1 || weight > 1000) throw new RangeError(`weight must be from 1 to 1000, not ${weight}`);
+  }
+  return words;
 }
 
 /** Returns the words of a limit, a quantity and options, without MS. */
@@ -139,6 +193,5 @@ export function limitCallWords(limit: Limit, quantity: Integer, options: Options
   flag("SHADOW", "shadow", options.shadow);
   time("BAN", "ban", options.ban, 1);
   time("AHEAD", "ahead", options.ahead, 1);
-  time("BLOCK", "block", options.block, 0);
-  return words;
+  return [...words, ...blockWords(options)];
 }

@@ -1,11 +1,29 @@
 /** The calls of several limits: asking, charging and settling them. This file does no I/O. */
 
 import { releaseOf, renew } from "./calls.js";
-import { checkFlag, integer, quote } from "./check.js";
-import { groupsOf, withElse, withOwnId, policiesOf, namesIn, undoChoices, type Clauses } from "./clauses.js";
+import { checkFlag, checkOptions, checkSignal, checkText, integer, quote, toMilliseconds } from "./check.js";
+import {
+  groupsOf,
+  withElse,
+  withOwnId,
+  policiesOf,
+  namesIn,
+  undoChoices,
+  type Clause,
+  type Clauses,
+} from "./clauses.js";
 import type { Key, Command, Call } from "./command.js";
 import type { Integer, Word } from "./limits.js";
-import { checkCallOptions, type CallOptions, type AllOptions, type RenewOptions } from "./options.js";
+import {
+  ALL_OPTIONS,
+  blockWords,
+  checkCallOptions,
+  LOOK_ALL_OPTIONS,
+  SEVERAL_OPTIONS,
+  type AllOptions,
+  type CallOptions,
+  type RenewOptions,
+} from "./options.js";
 import { readReply, readAll, readArray, unreached, readIsFound, type AllReply } from "./replies.js";
 
 const allUnreached = (allow: boolean): AllReply => ({
@@ -13,17 +31,32 @@ const allUnreached = (allow: boolean): AllReply => ({
   ...{ clause: 0, answers: [], paid: [], denied: [], names: [] },
 });
 
-function allCall(
-  method: "all" | "allRo" | "reserve" | "acquire",
-  clauses: Clauses,
-  options: CallOptions,
-): Call<AllReply> {
-  const signal = checkCallOptions(method, options);
+/** The options of the methods that ask several limits. */
+const OPTIONS = { all: ALL_OPTIONS, allRo: LOOK_ALL_OPTIONS, reserve: SEVERAL_OPTIONS, acquire: SEVERAL_OPTIONS };
+
+/** Returns the call of a method that asks several limits. Those that reserve throw a RangeError unless a limit does. */
+export function severalCall(method: keyof typeof OPTIONS, clauses: Clauses, options: AllOptions): Call<AllReply> {
+  checkOptions(method, options, OPTIONS[method]);
+  checkFlag("force", options.force);
+  checkSignal(options.signal);
   const isTaking = method !== "allRo";
-  const command = isTaking ? "RL.ALL" : "RL.ALL_RO";
   const groups = groupsOf(method, clauses).map((group) => (isTaking ? group.map(withOwnId) : group));
   const limits = groups.flat();
+  if ((method === "reserve" || method === "acquire") && !limits.some(({ reserves }) => reserves)) {
+    throw new RangeError("several limits to reserve must have at least one of clause.acquire that takes something");
+  }
+  if (options.force) return forceAll(clauses, limits, options);
+  const { signal, block, limits: hash } = options;
+  if (block !== undefined && (limits.length > groups.length || limits.some(({ bans }) => bans))) {
+    throw new RangeError("block must not be used with groups, or with clauses that have a ban");
+  }
   const keys = limits.map(({ key }) => key);
+  const optionWords = blockWords(options);
+  if (hash !== undefined) {
+    checkText("key of limits", hash);
+    keys.push(hash);
+    optionWords.unshift("LIMITS");
+  }
   const undo = (reply: AllReply | undefined, isCancelled: boolean): Command[] => {
     if (reply?.allowed === false) return [];
     if (reply !== undefined && isCancelled) return undoChoices(groups, reply.answers);
@@ -31,7 +64,15 @@ function allCall(
   };
   return {
     key: keys[0] ?? "",
-    words: [command, String(limits.length), ...keys, ...groups.flatMap(withElse), "MS"],
+    words: [
+      isTaking ? "RL.ALL" : "RL.ALL_RO",
+      String(keys.length),
+      ...keys,
+      ...groups.flatMap(withElse),
+      ...optionWords,
+      "MS",
+    ],
+    blockMs: block === undefined ? undefined : toMilliseconds("block", block),
     signal,
     undo,
     read: (reply) => {
@@ -43,25 +84,11 @@ function allCall(
   };
 }
 
-export function all(clauses: Clauses, { force, ...options }: AllOptions): Call<AllReply> {
-  checkFlag("force", force);
-  return force ? forceAll(clauses, options) : allCall("all", clauses, options);
-}
-
-export const allRo = (clauses: Clauses, options: CallOptions) => allCall("allRo", clauses, options);
-
-/** Returns the call of RL.ALL. Throws a RangeError unless at least one limit reserves. */
-export function reserveSeveral(method: "reserve" | "acquire", clauses: Clauses, options: CallOptions): Call<AllReply> {
-  if (!groupsOf(method, clauses).some((group) => group.some(({ reserves }) => reserves))) {
-    throw new RangeError("several limits to reserve must have at least one of clause.acquire that takes something");
-  }
-  return allCall(method, clauses, options);
-}
-
 /** Counts each limit by RL.THROTTLE or RL.WINDOW with FORCE, in one transaction. */
-function forceAll(clauses: Clauses, options: CallOptions): Call<AllReply> {
-  const signal = checkCallOptions("all", options);
-  const limits = groupsOf("all", clauses).flat();
+function forceAll(clauses: Clauses, limits: Clause[], { signal, force: _, ...options }: AllOptions): Call<AllReply> {
+  if (Object.values(options).some((value) => value !== undefined)) {
+    throw new RangeError("force must not be used with block, by, weight and limits");
+  }
   if (clauses.some((member) => Array.isArray(member)) || !limits.every(({ isPlain }) => isPlain)) {
     throw new RangeError("force must be used with rates and windows without options and groups");
   }

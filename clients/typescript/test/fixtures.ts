@@ -61,18 +61,13 @@ export interface Case {
   ids?: string[];
   options?: object;
   clauses?: (Case | Case[])[];
+  duration?: number | string;
   words: string;
   reply: unknown;
   means: unknown;
 }
 
-/** Loads a table without the cases of `by`, `weight`, `limits`, close(), and all() with `block`, which come later. */
-const loadKnown = (name: string) =>
-  load(name).filter(
-    (each: unknown) => !/"(by|weight|duration)":|"limits":["7]|"clauses".*"block"/.test(JSON.stringify(each)),
-  );
-
-export const CASES: Case[] = [...loadKnown("cases.json"), ...load("insight.json")];
+export const CASES: Case[] = [...load("cases.json"), ...load("insight.json")];
 export interface SpokenCase {
   say: string;
   options?: object;
@@ -108,14 +103,14 @@ export interface SeveralCase {
   means?: unknown;
   raises?: string;
 }
-export const SEVERAL: SeveralCase[] = loadKnown("several.json");
+export const SEVERAL: SeveralCase[] = load("several.json");
 /** Wrong arguments: "type" is a TypeError, "value" a RangeError. A mistake may be in a call, or in the cost of limits. */
 export const MISTAKES: (Partial<Case> & {
   says: string;
   force?: true;
   cost?: Record<string, number>;
   error: "type" | "value";
-})[] = loadKnown("mistakes.json");
+})[] = load("mistakes.json");
 
 /** Replies with their headers. */
 export const HEADERS: (HeadersCase & { headers: Record<string, string> })[] = load("headers.json");
@@ -194,7 +189,9 @@ export const clausesOf = (given: Case | Case[]): Clause | Clause[] =>
 
 /** Calls the method of a case. */
 export function run(limiter: Limiter, given: Case): Promise<unknown> {
-  const { key, ids = [], quantity, options } = given;
+  const { key, ids = [], quantity, clauses } = given;
+  const options = inCamelCase(given.options ?? {}) as object;
+  if (clauses !== undefined) return limiter[camel(given.call) as "all"](clauses.map(clausesOf), options);
   switch (given.call) {
     case "apply":
       return limiter.apply(key, ids[0] as string, quantity);
@@ -211,9 +208,8 @@ export function run(limiter: Limiter, given: Case): Promise<unknown> {
       return limiter.renew(key, ids[0] as string, options);
     case "held":
       return limiter.held(key);
-    case "all":
-    case "all_ro":
-      return limiter[camel(given.call) as "all" | "allRo"]((given.clauses ?? []).map(clausesOf));
+    case "close":
+      return limiter.close(key, limit(given.limit as LimitCase), given.duration as string, options);
     default:
       return limiter[camel(given.call) as "throttle"](...asked(given));
   }

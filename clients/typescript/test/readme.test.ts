@@ -87,6 +87,7 @@ testUnlessStopped("the programs without a web server run to their ends", async (
   assert.equal(await printed("limits.mjs", "Limits"), "sleep 0\n");
   assert.equal(await printed("reservations.mjs", "Reservations"), "done\n");
   assert.match(await printed("several.mjs", "Several limits at once"), /^true 2 \[/);
+  assert.equal(await printed("tenants.mjs", "Limits of each tenant"), "600 200000\n");
   assert.equal(await printed("events.mjs", "Events"), "");
   assert.equal(await printed("signal.mjs", "Cancel a call"), "true\n");
   assert.equal(await printed("local.mjs", "In the process"), "go ahead\n");
@@ -112,7 +113,7 @@ test("the program on the first page of the project runs", async (context) => {
 test("each program of README.md is run here", () => {
   const all = ["redis-ratelimit-client for TypeScript", "Limits", "Express", "Tokens in Express", "Fastify", "NestJS"];
   all.push("Hono, Next.js, Bun and Deno", "Another framework", "Reservations", "Several limits at once");
-  all.push("Events", "Cancel a call", "In the process", "Without a server");
+  all.push("Limits of each tenant", "Events", "Cancel a call", "In the process", "Without a server");
   assert.deepEqual([...PROGRAMS.keys()], all);
 });
 

@@ -95,7 +95,9 @@ for (const [kind, open] of KINDS) {
     test("every case is answered as by a MemoryLimiter", async () => {
       const redis = new Redis(HELD_PORT);
       const held = await open(HELD_PORT);
-      const policies = "free THROTTLE 15 30 60; day WINDOW 1000 1d";
+      const policies =
+        "free THROTTLE 15 30 60; day WINDOW 1000 1d; plan WINDOW 9 1d; credits WINDOW 7 1d; jobs WINDOW 2 0;" +
+        "rpm WINDOW 500 1min; tpm WINDOW 100000 1min";
       try {
         await redis.config("SET", "ratelimit.policies", policies);
         const server = new Limiter(held.client);

@@ -21,12 +21,15 @@ import {
   Lapsed,
   Limiter,
   MemoryLimiter,
+  Rate,
+  retryAfter,
   semaphore,
   UnknownPolicy,
   type CallOptions,
   type Clause,
   type Client,
   type Limits,
+  type Reply,
   type Reservation,
 } from "../src/index.js";
 import { SECOND_RELEASE_MS } from "../src/core.js";
@@ -316,14 +319,14 @@ suite("several limits as one", () => {
 
   for (const mistake of MISTAKES) {
     test(`an error is thrown before anything is sent if ${mistake.says}`, async () => {
-      const { clauses, force, cost } = mistake;
+      const { clauses, force, options, cost } = mistake;
       const recorder = new Recorder(FOUR_RESERVED);
       const limiter = new Limiter(recorder);
       const kind = mistake.error === "type" ? TypeError : RangeError;
       const isCall = "call" in mistake;
       if (isCall || clauses !== undefined) {
         const call = async () =>
-          isCall ? run(limiter, mistake as Case) : limiter.all(clauses!.map(clausesOf), { force });
+          isCall ? run(limiter, mistake as Case) : limiter.all(clauses!.map(clausesOf), { force, ...options });
         await assert.rejects(call, kind);
         assert.deepEqual(recorder.sent, []);
         return;
@@ -702,7 +705,7 @@ for (const [kind, open] of KINDS) {
         clause.acquire(`${tag}:tpm`, TOKENS, { quantity: 10, name: "tokens", lease: 1500 }),
         clause.acquire(`${tag}:calls`, semaphore(2), { name: "calls" }),
       ];
-      await limiter.acquire(clauses, {}, async (job) => {
+      await limiter.acquire(clauses, { block: "5s" }, async (job) => {
         await sleep(2500);
         assert.equal((await limiter.held(`${tag}:tpm`)).length, 1);
         job.set({ tokens: 4 });
@@ -712,6 +715,75 @@ for (const [kind, open] of KINDS) {
       const { reservation } = await limiter.all(clauses);
       await sleep(1800);
       assert.equal(await reservation!.apply({ tokens: 4 }), false);
+    });
+
+    // A sentinel client has no other connection for a call that waits.
+    if (!kind.startsWith("sentinels")) {
+      /** Waits until this many calls wait in the line of the running calls. */
+      const untilInLine = (count: number): Promise<void> =>
+        until(async () => (await limiter.info(`${tag}:calls`))?.waiting === count, `not ${count} calls wait`);
+
+      test("callers who wait take turns, by weight, however many calls each has", async () => {
+        for (const isSeveral of [false, true]) {
+          await limiter.reserve(`${tag}:calls`, semaphore(1), { id: "first" });
+          const order: string[] = [];
+          const works: Promise<void>[] = [];
+          for (const by of ["a", "a", "a", "b", "c", "c", "c"]) {
+            const options = { block: "30s", by, weight: by === "c" ? 2 : undefined };
+            const work = () => void order.push(by);
+            const clauses = [clause.window(`${tag}:rpm`, TOKENS), clause.acquire(`${tag}:calls`, semaphore(1))];
+            if (isSeveral) works.push(limiter.acquire(clauses, options, work));
+            else works.push(limiter.acquire(`${tag}:calls`, semaphore(1), options, work));
+            await untilInLine(works.length);
+          }
+          await limiter.release(`${tag}:calls`, "first");
+          await Promise.all(works);
+          assert.deepEqual(order, ["a", "b", "c", "c", "a", "c", "a"]);
+        }
+      });
+
+      test("a call over several limits that is given up while it waits leaves nothing held", async () => {
+        await limiter.reserve(`${tag}:calls`, semaphore(1), { id: "first" });
+        const clauses = [clause.acquire(`${tag}:tpm`, TOKENS), clause.acquire(`${tag}:calls`, semaphore(1))];
+        const controller = new AbortController();
+        const options = { block: "30s", signal: controller.signal };
+        const given = [
+          limiter.all(clauses, options),
+          limiter.reserve(clauses, options),
+          limiter.acquire(clauses, options, () => assert.fail("entered")),
+        ];
+        await untilInLine(3);
+        assert.deepEqual(await limiter.held(`${tag}:tpm`), [], "it holds nothing while it waits");
+        controller.abort(new EvalError());
+        for (const call of given) await assert.rejects(call, EvalError);
+        await limiter.release(`${tag}:calls`, "first");
+        await until(async () => (await left())[2] === 0 && (await limiter.info(`${tag}:calls`)) === null);
+        assert.deepEqual(await limiter.held(`${tag}:tpm`), []);
+      });
+    }
+
+    test("a closed key keeps all others away until its time is up", async () => {
+      const keeps = ({ limited, remaining, retryAfterMs }: Reply) => {
+        assert.deepEqual([limited, remaining], [1, 0]);
+        assert.ok(7_190_000 < retryAfterMs! && retryAfterMs! <= 7_200_000, `${retryAfterMs}`);
+      };
+      const rate = Rate.per("5/s");
+      const closings = [
+        () => limiter.close(`${tag}:rate`, rate, "2h"),
+        () => limiter.close(`${tag}:tpm`, TOKENS, 7_200_000),
+        // The later end stays.
+        () => limiter.close(`${tag}:rate`, rate, retryAfter("60")!),
+        () => limiter.close(`${tag}:tpm`, TOKENS, "1s"),
+      ];
+      for (const close of closings) {
+        const { allowed, remaining, resetAfterMs } = await close();
+        assert.deepEqual([allowed, remaining], [true, 0]);
+        assert.ok(7_190_000 < resetAfterMs && resetAfterMs <= 7_200_000, `${resetAfterMs}`);
+      }
+      keeps(await limiter.throttle(`${tag}:rate`, rate));
+      keeps(await limiter.window(`${tag}:tpm`, TOKENS));
+      keeps(await limiter.reserve(`${tag}:tpm`, TOKENS));
+      keeps(await limiter.all([clause.window(`${tag}:rpm`, TOKENS), clause.window(`${tag}:tpm`, TOKENS)]));
     });
 
     if (kind.includes("cluster of node-redis")) {
@@ -733,6 +805,28 @@ for (const [kind, open] of KINDS) {
       });
       return;
     }
+
+    test("the limits of a hash count from the next call on, and come before policies", async () => {
+      const define = (name: string, definition?: string) => {
+        if (limiter instanceof MemoryLimiter) return limiter.define(`${tag}:limits`, name, definition);
+        if (definition === undefined) return plain.hdel(`${tag}:limits`, name);
+        return plain.hset(`${tag}:limits`, name, definition);
+      };
+      const options = { limits: `${tag}:limits` };
+      const ask = () =>
+        limiter.all([clause.window(`${tag}:rpm`, "@rpm"), clause.window(`${tag}:tpm`, TOKENS)], options);
+      await assert.rejects(ask(), UnknownPolicy);
+      await define("rpm", "WINDOW 1 1min");
+      assert.deepEqual([(await ask()).allowed, (await ask()).denied], [true, [`${tag}:rpm`]]);
+      await define("rpm", "WINDOW 3 1min");
+      const { answers } = await ask();
+      assert.deepEqual([answers[0]?.limit, answers[0]?.remaining, answers[1]?.remaining], [3, 1, 998]);
+      assert.equal((await limiter.allRo([clause.window(`${tag}:rpm`, "@rpm")], options)).remaining, 1);
+      await define("rpm", "WINDOW none");
+      await assert.rejects(ask(), /the field rpm of the hash of limits is not a definition/);
+      await define("rpm");
+      await assert.rejects(ask(), UnknownPolicy);
+    });
 
     test("a policy among the limits is applied or released", async () => {
       await plain.config("SET", "ratelimit.policies", "jobs WINDOW 2 0; day WINDOW 9 1d");

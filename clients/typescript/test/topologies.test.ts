@@ -275,7 +275,8 @@ suite("in a cluster", () => {
   }
 });
 
-// A client of node-redis that is destroyed while it connects may go on connecting, and would keep the process running.
+// A cluster client of node-redis that is destroyed while it asks for the nodes creates clients of them afterwards. They try to
+// connect to the nodes, which have ended, for ever, and would keep the process running.
 after(() => {
   setTimeout(() => process.exit(), 3000).unref();
 });
