@@ -18,8 +18,8 @@ fn wrong_arguments_are_errors_that_change_nothing() {
         ("RL.ACQUIRE w 5 60 -1", "ERR quantity must be an integer from 0 to 9223372036854775807"),
         ("RL.ACQUIRE_RO w 5 1m", "ERR period has the ambiguous unit m: use 1min or 1mo"),
         (
-            "RL.ALL 2 t w THROTTLE 15 30 60 WINDOW 5 60 BLOCK 1",
-            "ERR BLOCK must not be used in RL.ALL",
+            "RL.ALL 2 t w THROTTLE 15 30 60 WINDOW 5 60 AHEAD 1",
+            "ERR AHEAD must not be used in RL.ALL",
         ),
         ("RL.APPLY w a -1", "ERR quantity must be an integer from 0 to 9223372036854775807"),
         ("RL.RENEW w a LEASE 0", "ERR LEASE must be whole milliseconds, or "),
