@@ -5,7 +5,7 @@ use crate::redis::call::CommandNumber;
 use crate::redis::context::Context;
 use crate::state::State;
 use crate::stats::CommandStats;
-use commands::error::Error;
+use commands::error::{CallError, Error};
 use commands::reply::CallResult;
 use commands::table::{CommandRow, COMMANDS};
 
@@ -25,7 +25,7 @@ impl ServerCommand {
 }
 
 /// Counts a call by how it ended, and replies with its error, if any. A bug of ours is logged.
-pub fn end_call(ctx: Context, command: ServerCommand, result: Result<CallResult, Error>) {
+pub fn end_call(ctx: Context, command: ServerCommand, result: Result<CallResult, CallError>) {
     command.stats.count(&result);
     if let Err(error) = result {
         reply_error(ctx, command, error);
@@ -35,13 +35,13 @@ pub fn end_call(ctx: Context, command: ServerCommand, result: Result<CallResult,
 // Out of line, because most calls end without an error.
 #[cold]
 #[inline(never)]
-fn reply_error(ctx: Context, command: ServerCommand, error: Error) {
-    if let Error::Internal(at) = error {
+fn reply_error(ctx: Context, command: ServerCommand, error: CallError) {
+    if let CallError::Plain(Error::Internal(at)) = error {
         let name = command.row.name.to_string_lossy();
         log_warning(ctx, &format!("internal error in {name} at {at}, please report it"));
     }
     match error {
-        Error::Arity => ctx.reply_wrong_arity(),
+        CallError::Plain(Error::Arity) => ctx.reply_wrong_arity(),
         error => ctx.reply_error(&error.to_string()),
     }
 }

@@ -4,6 +4,7 @@ use crate::keys::{KeyContext, ServerKeyspace};
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;
+use crate::redis::key::{KeyValue, ReadKey};
 use crate::redis::spread::{spread, Spread};
 use crate::state::State;
 use crate::waiting;
@@ -33,6 +34,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
     type Key = KeyContext<'a>;
     type Keyspace = ServerKeyspace<'a>;
     type Environment = &'static State;
+    type Hash = ReadKey<'a>;
     type Sink = Context<'a>;
 
     fn keyspace(&self) -> ServerKeyspace<'a> {
@@ -62,6 +64,18 @@ impl<'a> ServerCall<'a> for Call<'a> {
 
     fn key(&self, at: usize, now_us: u64) -> Option<KeyContext<'a>> {
         Some(KeyContext { ctx: self.ctx, name: self.key_at(at)?, now_us })
+    }
+
+    fn open_hash(&self, key_ctx: KeyContext<'a>) -> Result<ReadKey<'a>, Error> {
+        let key = ReadKey::open(key_ctx.ctx, key_ctx.name);
+        match key.value() {
+            KeyValue::Empty | KeyValue::Hash => Ok(key),
+            _ => Err(Error::NotHash),
+        }
+    }
+
+    fn field(&self, hash: &ReadKey<'a>, name: &[u8]) -> Option<impl AsRef<[u8]>> {
+        hash.field(name)
     }
 
     fn may_block(&self) -> bool {

@@ -109,10 +109,20 @@ fn a_call_of_rl_all_over_eight_limits_allocates_nothing_in_rust_and_over_nine_it
     let all = entry_of("rl.all");
     // The module's state, which a load creates.
     State::get();
-    for (number, allocates) in [(1, false), (8, false), (9, true)] {
+    for (number, named, allocates) in
+        [(1, false, false), (8, false, false), (9, false, true), (8, true, false), (9, true, true)]
+    {
         let mut server = FakeServer::at(NOW_US);
+        server.set_field("{k}limits", "rate", "THROTTLE 0 1 60");
         let keys: String = (0..number).map(|key| format!(" {{k}}{key}")).collect();
-        let words = format!("RL.ALL {number}{keys}{}", " THROTTLE 0 1 60".repeat(number));
+        let words = match named {
+            false => format!("RL.ALL {number}{keys}{}", " THROTTLE 0 1 60".repeat(number)),
+            true => format!(
+                "RL.ALL {}{keys} {{k}}limits{} LIMITS",
+                number + 1,
+                " THROTTLE @rate".repeat(number)
+            ),
+        };
         // The first denial allocates what the module keeps between calls.
         for (round, is_limited) in [0, 1, 1].into_iter().enumerate() {
             let replies = server.call(all, &words);

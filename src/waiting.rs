@@ -469,7 +469,7 @@ impl BlockedEvents for WaitEvents {
         let Some((call, result)) = take_reply(state, ctx, wait) else { return };
         let Some(command) = ServerCommand::find(state, call.command) else { return };
         let result = result.and_then(|decisions| call.call.write_reply(&ctx, &decisions));
-        end_call(ctx, command, result);
+        end_call(ctx, command, result.map_err(Into::into));
     }
 
     fn answer_after_panic(ctx: Context, wait: WaitNumber) {

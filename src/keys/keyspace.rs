@@ -42,7 +42,7 @@ impl<'c> Keyspace for ServerKeyspace<'c> {
                 window.read(None)?;
                 KeyState::Window(window)
             }
-            KeyValue::Other => return Err(Error::NotLimit),
+            KeyValue::Hash | KeyValue::Other => return Err(Error::NotLimit),
         };
         Ok((state, expires_at_ms))
     }

@@ -23,7 +23,7 @@ impl store::BucketKey for ServerBucket<'_> {
         match self.key.reader().value() {
             KeyValue::Empty => Ok(None),
             KeyValue::String(text) => decode_bucket(text.bytes()).map(Some),
-            KeyValue::Zset | KeyValue::Other => Err(Error::NotBucket),
+            KeyValue::Zset | KeyValue::Hash | KeyValue::Other => Err(Error::NotBucket),
         }
     }
 

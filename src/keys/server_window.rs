@@ -63,7 +63,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         if self.events.key.reader().is_closed() {
             self.events.key = KeyHandle::open(self.state(), key_ctx, access)?;
         }
-        if let KeyValue::String(_) | KeyValue::Other = self.events.key.reader().value() {
+        if !matches!(self.events.key.reader().value(), KeyValue::Empty | KeyValue::Zset) {
             // The server does not notify us of every value that replaces a set.
             self.state().indexes.drop_index(key_ctx.ctx.db(), key_ctx.name.as_bytes());
             return Err(Error::NotWindow);

@@ -68,6 +68,7 @@ functions! {
         RedisModule_ReplyWithArray RedisModule_ReplyWithLongLong RedisModule_ReplyWithError
         RedisModule_ReplyWithStringBuffer RedisModule_ReplyWithNull
         RedisModule_OpenKey RedisModule_CloseKey RedisModule_KeyType RedisModule_DeleteKey
+        RedisModule_HashGet
         RedisModule_UnlinkKey
         RedisModule_ValueLength RedisModule_StringDMA RedisModule_StringTruncate
         RedisModule_GetAbsExpire RedisModule_SetAbsExpire RedisModule_SignalModifiedKey

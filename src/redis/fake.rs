@@ -71,6 +71,7 @@ enum FakeValue {
     String(Vec<u8>),
     /// The scores and members, in order.
     Zset(Vec<(f64, Vec<u8>)>),
+    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
 }
 
 #[derive(Default)]
@@ -116,11 +117,22 @@ impl FakeServer {
         self.keys.entry(key.into()).or_default().value = FakeValue::String(value.into());
     }
 
+    /// Sets a field of a hash.
+    pub fn set_field(&mut self, key: &str, field: &str, value: &str) {
+        let stored = &mut self.keys.entry(key.into()).or_default().value;
+        if !matches!(stored, FakeValue::Hash(_)) {
+            *stored = FakeValue::Hash(BTreeMap::new());
+        }
+        if let FakeValue::Hash(fields) = stored {
+            fields.insert(field.into(), value.into());
+        }
+    }
+
     /// Returns the string under a key.
     pub fn get(&self, key: &str) -> Option<String> {
         match &self.keys.get(key.as_bytes())?.value {
             FakeValue::String(value) => Some(text(value)),
-            FakeValue::Missing | FakeValue::Zset(_) => None,
+            _ => None,
         }
     }
 
@@ -223,7 +235,7 @@ unsafe fn elements<'a>(key: RawKey) -> Option<&'a mut Vec<(f64, Vec<u8>)>> {
     // SAFETY: the caller's promise.
     match unsafe { &mut opened(key).1.value } {
         FakeValue::Zset(elements) => Some(elements),
-        FakeValue::Missing | FakeValue::String(_) => None,
+        _ => None,
     }
 }
 
@@ -279,10 +291,28 @@ fn install_variadic() {
         ALLOCATIONS.set(before);
         OK
     }
+    unsafe extern "C" fn hash_get(
+        key: RawKey,
+        _: c_int,
+        field: RawString,
+        value: *mut RawString,
+    ) -> c_int {
+        let before = ALLOCATIONS.get();
+        // SAFETY: the module passes an open key, its string, and a place for one.
+        unsafe {
+            let FakeValue::Hash(fields) = &opened(key).1.value else { return ERR };
+            *value = fields.get(bytes(field)).map_or(null_mut(), |found| string(found));
+        }
+        ALLOCATIONS.set(before);
+        OK
+    }
     type Log = unsafe extern "C" fn(RawContext, *const c_char, *const c_char, ...);
     type Replicate = unsafe extern "C" fn(RawContext, *const c_char, *const c_char, ...) -> c_int;
+    type HashGet = unsafe extern "C" fn(RawKey, c_int, ...) -> c_int;
     // SAFETY: written once, before any test calls one of the functions.
     unsafe {
+        raw::RedisModule_HashGet =
+            Some(transmute::<*const c_void, HashGet>(hash_get as *const c_void));
         raw::RedisModule_Log = Some(transmute::<*const c_void, Log>(log as *const c_void));
         raw::RedisModule_Replicate =
             Some(transmute::<*const c_void, Replicate>(replicate as *const c_void));
@@ -391,6 +421,7 @@ server_functions! {
             FakeValue::Missing => raw::REDISMODULE_KEYTYPE_EMPTY as c_int,
             FakeValue::String(_) => raw::REDISMODULE_KEYTYPE_STRING as c_int,
             FakeValue::Zset(_) => raw::REDISMODULE_KEYTYPE_ZSET as c_int,
+            FakeValue::Hash(_) => raw::REDISMODULE_KEYTYPE_HASH as c_int,
         }
     }
     fn RedisModule_DeleteKey(key: RawKey) -> c_int {
@@ -405,6 +436,7 @@ server_functions! {
             FakeValue::Missing => 0,
             FakeValue::String(value) => value.len(),
             FakeValue::Zset(elements) => elements.len(),
+            FakeValue::Hash(fields) => fields.len(),
         }
     }
     fn RedisModule_GetAbsExpire(key: RawKey) -> c_longlong { opened(key).1.expires_at_ms }
@@ -432,7 +464,7 @@ server_functions! {
         match value {
             FakeValue::String(bytes) => bytes.resize(len, 0),
             FakeValue::Missing => *value = FakeValue::String(vec![0; len]),
-            FakeValue::Zset(_) => return ERR,
+            FakeValue::Zset(_) | FakeValue::Hash(_) => return ERR,
         }
         OK
     }

@@ -1,12 +1,12 @@
 //! Keys. Every method that changes a key also replicates the plain command with the same effect, so that a change and what
 //! replicas receive cannot differ. What the key API cannot do, removing a range of elements, is a command.
 
-use super::api::{api, is_from_7, OK};
+use super::api::{api, is_from_7, RawString, OK};
 use super::context::{CallReply, Context, KeyName, UNTOUCHED};
 use super::text::OwnedString;
 use super::under_lock::UnderLock;
 use redis_module::raw;
-use std::ffi::{c_int, c_longlong, CStr};
+use std::ffi::{c_int, c_longlong, c_void, CStr};
 use std::ops::{Deref, DerefMut};
 use std::ptr::null_mut;
 
@@ -18,6 +18,7 @@ pub enum KeyValue<'k, 'c> {
     Empty,
     String(StringValue<'k, 'c>),
     Zset,
+    Hash,
     /// A value of another type, perhaps of a type that only later servers have.
     Other,
 }
@@ -147,8 +148,24 @@ impl<'c> ReadKey<'c> {
             raw::REDISMODULE_KEYTYPE_EMPTY => KeyValue::Empty,
             raw::REDISMODULE_KEYTYPE_STRING => KeyValue::String(StringValue(self)),
             raw::REDISMODULE_KEYTYPE_ZSET => KeyValue::Zset,
+            raw::REDISMODULE_KEYTYPE_HASH => KeyValue::Hash,
             _ => KeyValue::Other,
         }
+    }
+
+    /// Returns the value of a field of a hash. `None` if there is no such field, and for another type.
+    pub fn field(&self, name: &[u8]) -> Option<OwnedString> {
+        if self.raw.is_null() {
+            return None;
+        }
+        let (name, none) = (OwnedString::new(name), raw::REDISMODULE_HASH_NONE as c_int);
+        let mut value: RawString = null_mut();
+        // SAFETY: the key is open; the server stores a string of ours, or null. Null ends the fields.
+        unsafe {
+            let end = null_mut::<c_void>();
+            api!(RedisModule_HashGet(self.raw, none, name.raw(), &raw mut value, end));
+        }
+        OwnedString::adopt(value)
     }
 
     /// Returns when the key expires, in Unix milliseconds. `None` for a missing key or one without a TTL.

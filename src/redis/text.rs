@@ -40,6 +40,12 @@ impl OwnedString {
     }
 }
 
+impl AsRef<[u8]> for OwnedString {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
 impl Drop for OwnedString {
     fn drop(&mut self) {
         // SAFETY: we own one reference, and release it once.

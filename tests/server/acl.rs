@@ -105,6 +105,27 @@ fn the_user_may_reset_a_limit_only_with_the_line_for_it() {
 }
 
 #[test]
+fn only_who_has_the_line_for_it_may_set_limits_in_hashes() {
+    let server = Server::start();
+    make_user("one server", &server);
+    server.conn().cmd(marked("may set limits"));
+    let (mut app, mut tenants) = (app(&server), server.conn());
+    tenants.cmd("AUTH tenants secret");
+    let set = ["HSET", "limit:{acme}:limits", "rpm", "WINDOW 7 1min"];
+    assert!(app.err(set).starts_with("NOPERM "));
+    assert_eq!(tenants.int(set), 1);
+    tenants.refuses("HSET limit:{acme}:other rpm x", "NOPERM ");
+    let call = "RL.ALL 2 limit:{acme}:rpm limit:{acme}:limits WINDOW @rpm LIMITS";
+    assert_eq!(all_reply(&app.cmd(call)).numbers[1], 7);
+    tenants.refuses(call, "NOPERM ");
+    // What the user of the limits may do leaves the hash as it is.
+    for call in ["RL.WINDOW limit:{acme}:limits 5 60", "RL.RELEASE limit:{acme}:limits a"] {
+        app.refuses(call, "WRONGTYPE ");
+    }
+    assert_eq!(tenants.int("HDEL limit:{acme}:limits rpm"), 1);
+}
+
+#[test]
 fn the_acl_line_for_servers_without_categories_denies_the_commands_for_administrators() {
     let server = Server::start();
     server.conn().cmd("ACL SETUSER app on >secret ~* +@all -@dangerous");

@@ -292,3 +292,263 @@ fn errors_are_met_in_all_clauses_and_too_many_reservations_only_in_a_choice() {
         assert_eq!(reply.limited(), limited, "{limit}");
     }
 }
+
+// ---- LIMITS: the last key is a hash of limits ----
+
+/// Sets fields of a hash.
+#[track_caller]
+fn hset(conn: &mut Conn, key: &str, fields: &[(&str, &str)]) {
+    let pairs = fields.iter().flat_map(|(field, value)| [*field, *value]);
+    let words: Vec<_> = ["HSET", key].into_iter().chain(pairs).collect();
+    assert!(matches!(conn.cmd(&words), Value::Int(_)), "{words:?}");
+}
+
+#[test]
+fn a_change_of_the_hash_counts_from_the_next_call_on() {
+    let (_server, mut conn) =
+        Server::builder().module_args(["policies", "rpm WINDOW 5 1min"]).with_held_clock();
+    let call = "RL.ALL 2 {u}:rpm {u}:limits WINDOW @rpm LIMITS";
+    let limit = |conn: &mut Conn| all_reply(&conn.cmd(call)).numbers[1];
+    assert_eq!(limit(&mut conn), 5);
+    for (change, expected) in [
+        (vec!["HSET", "{u}:limits", "rpm", "WINDOW 500 1min"], 500),
+        (vec!["HSET", "{u}:limits", "rpm", "window  600\t1MIN shadow"], 600),
+        (vec!["HDEL", "{u}:limits", "rpm"], 5),
+        (vec!["HSET", "{u}:limits", "rpm", "WINDOW 700 1min", "RPM", "WINDOW 1 1min"], 700),
+        (vec!["DEL", "{u}:limits"], 5),
+        (vec!["HSET", "{u}:limits", "other", "WINDOW 1 1min"], 5),
+        (vec!["HSET", "{u}:other", "rpm", "WINDOW 800 1min"], 5),
+        (vec!["RENAME", "{u}:other", "{u}:limits"], 800),
+        (vec!["PEXPIRE", "{u}:limits", "0"], 5),
+    ] {
+        conn.cmd(&change);
+        assert_eq!(limit(&mut conn), expected, "{change:?}");
+    }
+    // In a hash of many fields and long values too, whatever bytes a name has.
+    let long = format!("WINDOW 900 1min{}", " ".repeat(1_000));
+    hset(&mut conn, "{u}:limits", &[("rpm", &long), ("a\0b; \u{e4}", "WINDOW 901 1min")]);
+    for at in 0..1_000 {
+        conn.cmd(["HSET", "{u}:limits", &at.to_string(), "7"]);
+    }
+    assert_eq!(limit(&mut conn), 900);
+    let odd = ["RL.ALL", "2", "{u}:rpm", "{u}:limits", "WINDOW", "@a\0b; \u{e4}", "LIMITS"];
+    assert_eq!(all_reply(&conn.cmd(odd)).numbers[1], 901);
+    // A number is another encoding of a value.
+    assert_eq!(
+        conn.err("RL.ALL 2 {u}:rpm {u}:limits WINDOW @999 LIMITS"),
+        "ERR the field 999 of the hash of limits is not a definition: \
+         a definition must consist of THROTTLE or WINDOW, and a limit"
+    );
+}
+
+#[test]
+fn a_field_decides_and_stores_the_same_as_a_policy() {
+    let definitions = [
+        ("window", "WINDOW 3 2s"),
+        ("coarse", "WINDOW 40 3s BUCKETS 4"),
+        ("day", "WINDOW 9 1d FIXED TZ Asia/Shanghai"),
+        ("hour", "WINDOW 9 1h FIXED"),
+        ("first", "WINDOW 4 2s FIXED FROM first"),
+        ("jobs", "WINDOW 2 0"),
+        ("banned", "WINDOW 2 1s BAN 1500"),
+        ("quiet", "WINDOW 1 1s SHADOW"),
+        ("rate", "THROTTLE 2 3 2s"),
+        ("locked", "THROTTLE 0 1 1s BAN 2s"),
+        ("hushed", "THROTTLE 0 1 1s SHADOW"),
+    ];
+    let policies: Vec<_> = definitions.iter().map(|(name, it)| format!("p-{name} {it};")).collect();
+    let (server, mut conn) =
+        Server::builder().module_args(["policies", &policies.concat()]).with_held_clock();
+    hset(&mut conn, "{u}:limits", &definitions);
+    let mut random = Random::new(env_number("RATELIMIT_SEED").unwrap_or(1));
+    for number in 0..1_500 {
+        server.clock().advance_us(random.below(600_000));
+        let (mut keys, mut clauses) = (Vec::new(), String::new());
+        for (name, definition) in definitions {
+            if !random.one_in(4) {
+                continue;
+            }
+            let family = match definition.split(' ').next().unwrap() {
+                "WINDOW" if name == "jobs" || random.one_in(3) => "ACQUIRE",
+                family => family,
+            };
+            let options = ["", " 2", " 0", " CHECK", " SHADOW", " LEAVE 1", " 9"];
+            let options = random.pick(&options);
+            let id = match family == "ACQUIRE" && options != " CHECK" {
+                true => format!(" ID {number}"),
+                false => String::new(),
+            };
+            let joined = if !keys.is_empty() && random.one_in(4) { " ELSE" } else { "" };
+            keys.push(name);
+            clauses += &format!("{joined} {family} @{name}{options}{id}");
+        }
+        if keys.is_empty() {
+            continue;
+        }
+        let list = |which: &str| {
+            keys.iter().map(|key| format!(" {{u}}:{which}:{key}")).collect::<String>()
+        };
+        let command = random.pick(&["RL.ALL", "RL.ALL", "RL.ALL_RO"]);
+        let by_policy =
+            format!("{command} {}{}{} MS", keys.len(), list("p"), clauses.replace('@', "@p-"));
+        let by_field =
+            format!("{command} {}{} {{u}}:limits{clauses} MS LIMITS", keys.len() + 1, list("f"));
+        assert_eq!(conn.cmd(&by_field), conn.cmd(&by_policy), "{by_field}");
+        for key in keys {
+            let stored = ["p", "f"].map(|which| state(&mut conn, &format!("{{u}}:{which}:{key}")));
+            assert_eq!(stored[0], stored[1], "{key} after {by_field}");
+        }
+    }
+}
+
+#[test]
+fn errors_of_the_hash_come_between_those_of_arguments_and_those_of_keys() {
+    let (_server, mut conn) = Server::with_held_clock();
+    let long = "n".repeat(70);
+    let fields = [
+        ("bad", "WINDOW many 1min"),
+        ("none", ""),
+        (&long, "NONSENSE"),
+        ("rate", "THROTTLE 1 1 1s"),
+        ("jobs", "WINDOW 1 0"),
+        ("option", "WINDOW 5 1s LEAVE 1"),
+        ("half", "THROTTLE 5 1"),
+    ];
+    hset(&mut conn, "h", &fields);
+    conn.pipeline(["SET text x", "RPUSH list x", "SADD set x", "RL.WINDOW window 5 60"]);
+    let field = |name: &str, why: &str| {
+        format!("ERR the field {name} of the hash of limits is not a definition: {why}")
+    };
+    let limit = "limit must be an integer from 0 to 9223372036854775807";
+    let kind = "a definition must consist of THROTTLE or WINDOW, and a limit";
+    let parts = "a limit must consist of max_burst, count and period, or of limit and period";
+    let no_hash =
+        "WRONGTYPE the last key, which LIMITS makes the hash of limits, does not hold a hash";
+    for (call, error) in [
+        ("2 a h WINDOW @bad", field("bad", limit)),
+        ("2 a h WINDOW @none", field("none", kind)),
+        (&format!("2 a h WINDOW @{long}"), field(&long[..64], kind)),
+        ("2 a h WINDOW @option", field("option", "syntax error: unknown option LEAVE")),
+        ("2 a h THROTTLE @half", field("half", parts)),
+        (
+            "2 a h THROTTLE @jobs",
+            "ERR RL.THROTTLE needs a THROTTLE policy, but this one is a WINDOW policy".into(),
+        ),
+        (
+            "2 a h WINDOW @jobs",
+            "ERR only RL.ACQUIRE accepts a policy with period 0 (a semaphore)".into(),
+        ),
+        ("2 a h WINDOW @other", "NOPOLICY no policy has the name other".into()),
+        ("2 a text WINDOW @bad", no_hash.into()),
+        ("2 a list WINDOW @bad", no_hash.into()),
+        ("2 a set WINDOW @bad", no_hash.into()),
+        ("2 a window WINDOW @bad", no_hash.into()),
+        ("3 list b h WINDOW 5 60 WINDOW @bad", field("bad", limit)),
+        ("3 a b list WINDOW @bad WINDOW many 60", format!("ERR {limit}")),
+        ("2 a list WINDOW @bad NONSENSE", "ERR syntax error: unknown option NONSENSE".into()),
+        // The hash is read only if a clause names a limit.
+        (
+            "2 set list WINDOW 5 60",
+            "WRONGTYPE the key does not hold a window (a sorted set)".into(),
+        ),
+        ("2 h h WINDOW @rate", "ERR duplicate key: each key may be given only once".into()),
+    ] {
+        for command in ["RL.ALL", "RL.ALL_RO"] {
+            let call = format!("{command} {call} LIMITS");
+            assert_eq!(conn.err(&call), error, "{call}");
+        }
+    }
+    assert_eq!(conn.int("DBSIZE"), 5);
+    assert_eq!(all_reply(&conn.cmd("RL.ALL 2 a list WINDOW 5 60 LIMITS")).numbers[0], 0);
+}
+
+#[test]
+fn the_hash_is_only_read_and_nothing_of_it_is_replicated() {
+    let (server, mut conn) =
+        Server::builder().module_args(["policies-only", "yes"]).aof().with_held_clock();
+    hset(&mut conn, "{u}:limits", &[("rpm", "WINDOW 1 1min")]);
+    conn.cmd("PEXPIREAT {u}:limits 4000000000000");
+    let call = "RL.ALL 2 {u}:rpm {u}:limits WINDOW @rpm LIMITS";
+    conn.cmd("WATCH {u}:limits");
+    let grown = server.aof_grows_by(|| assert_eq!(all_reply(&conn.cmd(call)).numbers[0], 0));
+    assert!(!grown.is_empty() && !grown.iter().any(|word| word.contains("limits")), "{grown:?}");
+    let grown = server.aof_grows_by(|| assert_eq!(all_reply(&conn.cmd(call)).numbers[0], 1));
+    assert!(grown.is_empty(), "{grown:?}");
+    // A transaction that watches the hash goes on, and reads it as a script does.
+    let replies = conn.pipeline(["MULTI", call, "EXEC"]);
+    let Value::Array(executed) = &replies[2] else { panic!("{replies:?}") };
+    assert_eq!(all_reply(&executed[0]).numbers[..2], [1, 1]);
+    let script = format!("return redis.call('{}')", call.replace(' ', "','"));
+    let in_script = conn.cmd(["EVAL", &script, "2", "{u}:rpm", "{u}:limits"]);
+    assert_eq!(all_reply(&in_script).numbers[..2], [1, 1]);
+    assert_eq!(all_reply(&server.conn_resp3().cmd(call)).numbers[..2], [1, 1]);
+    assert_eq!(conn.int("PTTL {u}:limits"), 4_000_000_000_000 - server.clock().now_us() / 1_000);
+    // Limits in numbers are still refused.
+    let numbers = "RL.ALL 3 {u}:rpm {u}:b {u}:limits WINDOW @rpm WINDOW 5 60 LIMITS";
+    assert_eq!(conn.err(numbers), "NOPOLICY limits must be given as @policy");
+}
+
+#[test]
+fn replicas_and_restarts_keep_the_hash() {
+    let mut master = Server::builder().aof().start();
+    let mut conn = master.conn();
+    hset(&mut conn, "{u}:limits", &[("rpm", "WINDOW 7 1h")]);
+    let call = "RL.ALL 2 {u}:rpm {u}:limits WINDOW @rpm LIMITS";
+    assert_eq!(all_reply(&conn.cmd(call)).numbers[..3], [0, 7, 6]);
+    let replica = Server::builder().replica_of(&master).start();
+    wait_for_sync(&master, &replica);
+    let look = call.replace("RL.ALL", "RL.ALL_RO");
+    assert_eq!(all_reply(&replica.conn().cmd(look)).numbers[..3], [0, 7, 6]);
+    replica.conn().cmd("REPLICAOF NO ONE");
+    assert_eq!(all_reply(&replica.conn().cmd(call)).numbers[..3], [0, 7, 5]);
+    master.restart(Stop::Kill);
+    assert_eq!(all_reply(&master.conn().cmd(call)).numbers[..3], [0, 7, 5]);
+}
+
+#[test]
+fn the_hash_is_one_of_the_keys_for_acls_and_key_specs_and_in_a_cluster() {
+    let (server, mut conn) = Server::with_held_clock();
+    hset(&mut conn, "limits", &[("rpm", "WINDOW 7 1h")]);
+    let call = "RL.ALL 2 mine limits WINDOW @rpm LIMITS";
+    assert_eq!(flat(&conn.cmd(format!("COMMAND GETKEYS {call}"))), ["mine", "limits"]);
+    for (rules, may_take, may_look) in [
+        ("-@all +rl.all +rl.all_ro ~mine ~limits", true, true),
+        ("+@all ~mine ~other", false, false),
+        ("+@all ~mine %R~limits", false, true),
+        ("+@all ~mine %W~limits", false, false),
+    ] {
+        if rules.contains('%') && !server.version().is_from(7, 0) {
+            continue;
+        }
+        let mut user = server.as_user(rules);
+        for (command, may) in [("RL.ALL", may_take), ("RL.ALL_RO", may_look)] {
+            let reply = user.cmd(call.replace("RL.ALL", command));
+            match may {
+                true => assert_eq!(all_reply(&reply).numbers[1], 7, "{rules}: {command}"),
+                false => assert!(error_line(&reply).starts_with("NOPERM "), "{rules}: {reply:?}"),
+            }
+        }
+    }
+    let (_server, mut conn) = Server::builder().cluster().connect();
+    hset(&mut conn, "limits", &[("rpm", "WINDOW 7 1h")]);
+    conn.refuses(call, "CROSSSLOT ");
+    let together = call.replace("mine", "{limits}:mine");
+    assert_eq!(all_reply(&conn.cmd(together)).numbers[1], 7);
+}
+
+#[test]
+fn reading_a_hash_leaks_nothing() {
+    let (server, mut conn) = Server::with_held_clock();
+    let long = format!("WINDOW 9 1min{}", " ".repeat(10_000));
+    hset(&mut conn, "{u}:limits", &[("rpm", &long), ("bad", &long[6..])]);
+    let used = || server.info_number("used_memory");
+    let mut calls = |name: &str| {
+        let call = format!("RL.ALL_RO 2 {{u}}:rpm {{u}}:limits WINDOW @{name} LIMITS");
+        conn.pipeline(vec![call; 500]);
+    };
+    calls("rpm");
+    let before = used();
+    ["rpm", "bad"].into_iter().for_each(&mut calls);
+    let grown = used() - before;
+    assert!(grown < 1_000_000, "{grown} bytes");
+}

@@ -533,7 +533,10 @@ fn several_limits_are_taken_nowhere_while_their_keys_are_on_two_nodes() {
         let call =
             |keys: &str| format!("{name} 2 {{bar}}1{keys} {{bar}}2{keys} WINDOW 5 1h WINDOW 5 1h");
         for keys in ["st", "ts"] {
+            // The hash of limits is a key like the others.
+            let limits = call(keys).replace("5 1h WINDOW 5 1h", "@any LIMITS");
             let error = source.err(call(keys));
+            assert_eq!(source.err(&limits), error, "{limits}");
             // Redis 6.2 sends to the other node where others ask to come back, and so does Valkey, which looks at the first
             // key alone, if that one has left.
             let sends_on = !version.is_from(7, 0) || version.is_valkey && keys == "ts";
@@ -541,6 +544,8 @@ fn several_limits_are_taken_nowhere_while_their_keys_are_on_two_nodes() {
             assert!(error.starts_with(code), "{name} {keys}: {error}");
             target.cmd("ASKING");
             let error = target.err(call(keys));
+            target.cmd("ASKING");
+            assert_eq!(target.err(&limits), error, "{limits}");
             // Valkey leaves it to the module.
             let expected = if version.is_valkey { MOVING } else { "TRYAGAIN " };
             assert!(error.starts_with(expected), "{name} {keys}: {error}");

@@ -470,6 +470,10 @@ const REFUSED: &[&str] = &[
     "ZADD set 1 x",
     "RL.THROTTLE set 1 1 1",
     "RL.WINDOW set 5 60",
+    "RL.ALL 2 k set WINDOW @any LIMITS",
+    "HSET hash any WINDOW",
+    "RL.ALL 2 k hash WINDOW @any LIMITS",
+    "RL.ALL 3 k l hash WINDOW 5 60 LIMITS",
     "RL.WINDOW k 5 60",
 ];
 

@@ -92,7 +92,9 @@ fn random_calls_are_answered_in_memory_as_by_the_module() {
         let (words, now_us) = (stream.draw(), clock.now_us());
         history.push(format!("{now_us} {}", words.join(" ")));
         let on_server = local(&conn.cmd(&words));
-        let count = kinds.entry(words[0].to_uppercase()).or_default();
+        let has_limits = words.iter().any(|word| word.eq_ignore_ascii_case("LIMITS"));
+        let kind = words[0].to_uppercase() + if has_limits { " LIMITS" } else { "" };
+        let count = kinds.entry(kind).or_default();
         count[usize::from(matches!(on_server, Local::Error(_)))] += 1;
         let here = call(&mut memory, &words, now_us);
         let on_server = Outcome::Reply(on_server);

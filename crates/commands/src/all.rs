@@ -8,39 +8,45 @@
 //!          [COUNTLAPSED] [ID id] [CHECK | SHADOW]
 //! ```
 
-use crate::arguments::{is_else, Arguments, Clause, Family};
+use crate::arguments::{is_else, Arguments, Clause, Family, NamedClause};
 use crate::call::{command_us, ServerCall};
-use crate::error::Error;
+use crate::definitions::parse_field;
+use crate::environment::Environment;
+use crate::error::{CallError, Error};
 use crate::keyspace::Keyspace;
-use crate::options::{OptionSet, Options};
+use crate::options::{spells, OptionSet, Options};
+use crate::policies::NamedLimit;
 use crate::reply::{self, CallResult};
 use crate::waiting::{is_barred, note_all, pass, place_in_line, WaitingCall, WaitingKeyspace};
 use engine::{read, Mode, Part, PartDecision};
 use smallvec::SmallVec;
 
-/// The maximum number of keys in a call.
-const MAX_KEYS: u64 = 64;
+/// The maximum number of clauses in a call.
+const MAX_CLAUSES: usize = 64;
 
 /// Up to this many limits a call allocates nothing.
 const FEW_KEYS: usize = 8;
 
 type Clauses = SmallVec<[Clause; FEW_KEYS]>;
 
+/// Clauses whose limits are still to be looked up, each with its position among all clauses.
+type NamedClauses<'a> = SmallVec<[(usize, NamedClause<'a>); FEW_KEYS]>;
+
 /// Executes a call of a command over several limits, which only looks in [`Mode::Look`]:
 ///
-/// `RL.ALL numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
+/// `RL.ALL numkeys key [key ...] clause [[ELSE] clause ...] [LIMITS] [MS]`
 ///
-/// `RL.ALL_RO numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
+/// `RL.ALL_RO numkeys key [key ...] clause [[ELSE] clause ...] [LIMITS] [MS]`
 pub(crate) fn all<'a, C: ServerCall<'a>>(
     call: &C,
     accepted: OptionSet,
     mode: Mode,
-) -> Result<CallResult, Error> {
-    let call_keys = read_keys(call)?;
+) -> Result<CallResult, CallError> {
+    let mut call_keys = read_keys(call)?;
     // Errors of numkeys and the keys come first, CROSSSLOT and TRYAGAIN last among them; then those of the clauses and
-    // options, and then those of what the keys hold.
-    let mut options = Options::default();
-    let clauses = read_clauses(call, &call_keys, accepted, &mut options)?;
+    // options, those of the hash of limits, and then those of what the other keys hold.
+    let (mut clauses, mut options) = (Clauses::new(), Options::default());
+    read_clauses(call, &mut call_keys, accepted, &mut clauses, &mut options)?;
     let CallKeys { keyspace, keys, now_us, .. } = &call_keys;
     let block = options.block().filter(|_| call.may_block());
     let looks = mode == Mode::Look;
@@ -69,7 +75,8 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(
         let limits = limits.map(|(key, clause)| (keyspace.name(*key), clause.call));
         let waiting = WaitingCall::new(limits, Some(options.unit()), block);
         let key = *keys.get(place.at).ok_or(Error::internal())?;
-        return call.join(key, waiting, block.ms, place).map(|()| CallResult::Later);
+        call.join(key, waiting, block.ms, place)?;
+        return Ok(CallResult::Later);
     }
     if !looks {
         note_all(keyspace, keys, clauses.iter().map(|clause| clause.call.policy), &decisions);
@@ -78,13 +85,14 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(
         let taken = keys.iter().zip(&decisions).filter(|(_, part)| part.takes());
         taken.for_each(|(key, part)| pass(keyspace, *key, part.request, &block));
     }
-    reply::write_all(&call.sink(), options.unit(), &decisions)
+    Ok(reply::write_all(&call.sink(), options.unit(), &decisions)?)
 }
 
 /// The keys of a call, which are all different.
 struct CallKeys<K: Keyspace> {
     keyspace: K,
-    keys: SmallVec<[K::Key; FEW_KEYS]>,
+    /// The keys of the clauses. Until the options are read, also the hash of limits, which is the last key.
+    keys: SmallVec<[K::Key; FEW_KEYS + 1]>,
     /// The position of the first word after the keys.
     end: usize,
     /// The time of the call, in Unix microseconds.
@@ -99,12 +107,14 @@ fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keyspace>, E
     }
     let mut arguments = Arguments::from(call, 1);
     let number = arguments.unsigned(1, Error::InvalidNumKeys)?;
-    if number > MAX_KEYS {
+    let number = usize::try_from(number).unwrap_or(usize::MAX);
+    let words = 2..number.saturating_add(2);
+    let has_one_more = || number == MAX_CLAUSES + 1 && mention_limits(call, words.end);
+    if number > MAX_CLAUSES && !has_one_more() {
         return Err(Error::InvalidNumKeys);
     }
     // The same time for all keys, even on a server that does not freeze it during a command.
     let now_us = command_us(call)?;
-    let words = 2..usize::try_from(number).unwrap_or(usize::MAX).saturating_add(2);
     for at in words.clone() {
         let word = call.word(at).ok_or(Error::WrongClauseCount)?;
         if (2..at).any(|other| call.word(other) == Some(word)) {
@@ -117,20 +127,31 @@ fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keyspace>, E
     Ok(CallKeys { keyspace, keys, end, now_us })
 }
 
-/// Reads the clauses, one for each key, and adds the options that follow them, which must be among `accepted`, to `options`.
+/// Returns whether a word from `at` on is LIMITS. It may also be a value, such as an id.
+fn mention_limits<'a, C: ServerCall<'a>>(call: &C, at: usize) -> bool {
+    let mut words = (at..call.len()).filter_map(|at| call.word(at));
+    words.any(|word| spells(word, b"LIMITS"))
+}
+
+/// Reads the clauses, one for each key, into `clauses`, and the options that follow them, which must be among `accepted`, into
+/// `options`. With LIMITS, takes the hash of limits from the keys. The caller creates both, because a copy of them would cost
+/// as much as reading a clause.
 fn read_clauses<'a, C: ServerCall<'a>>(
     call: &C,
-    call_keys: &CallKeys<C::Keyspace>,
+    call_keys: &mut CallKeys<C::Keyspace>,
     accepted: OptionSet,
+    clauses: &mut Clauses,
     options: &mut Options<'a>,
-) -> Result<Clauses, Error> {
+) -> Result<(), CallError> {
     let environment = call.environment();
     let mut arguments = Arguments::clauses_from(call, call_keys.end);
-    let mut clauses = Clauses::new();
-    let mut group: usize = 0;
+    // With LIMITS, names are looked up once all arguments are known to be right.
+    let mut may_have_limits = None;
+    let mut named = NamedClauses::new();
+    let (mut number, mut group): (usize, usize) = (0, 0);
     while let Some(mut word) = arguments.next_word_of_clauses() {
-        match (is_else(word), clauses.is_empty()) {
-            (true, true) => return Err(Error::MisplacedElse),
+        match (is_else(word), number == 0) {
+            (true, true) => return Err(Error::MisplacedElse.into()),
             (true, false) => {
                 let next = arguments.next_word().filter(|next| Family::parse(next).is_some());
                 word = next.ok_or(Error::MisplacedElse)?;
@@ -139,35 +160,64 @@ fn read_clauses<'a, C: ServerCall<'a>>(
             (false, false) => group = group.saturating_add(1),
         }
         let family = Family::parse(word).ok_or(Error::NoClause)?;
-        clauses.push(arguments.clause(&environment, family, group)?);
+        let is_looked_up_later = arguments.has_limit_name()
+            && *may_have_limits.get_or_insert_with(|| mention_limits(call, call_keys.end));
+        match is_looked_up_later {
+            true => named.push((number, arguments.named_clause(&environment, family, group)?)),
+            false => clauses.push(arguments.clause(&environment, family, group)?),
+        }
+        number = number.saturating_add(1);
         // The rest is not read after one clause too many, because it may be long.
-        if clauses.len() > call_keys.keys.len() {
-            return Err(Error::WrongClauseCount);
+        if number > call_keys.keys.len() {
+            return Err(Error::WrongClauseCount.into());
         }
     }
-    if clauses.is_empty() && arguments.remaining() > 0 {
-        return Err(Error::NoClause);
+    if number == 0 && arguments.remaining() > 0 {
+        return Err(Error::NoClause.into());
     }
     arguments.options_of_all(&environment, options, accepted)?;
-    if options.has(OptionSet::BLOCK) {
-        do_not_ban(&mut clauses)?;
+    let waits = options.has(OptionSet::BLOCK);
+    if waits && number != group.saturating_add(1) {
+        return Err(Error::NotTogether("ELSE", "BLOCK").into());
     }
-    match clauses.len() == call_keys.keys.len() {
-        true => Ok(clauses),
-        false => Err(Error::WrongClauseCount),
+    if waits && clauses.iter().any(|clause| clause.has_ban) {
+        return Err(Error::NotTogether("BAN", "BLOCK").into());
     }
-}
-
-/// Refuses what a call that waits must not have, BAN and ELSE, and drops the bans of policies.
-fn do_not_ban(clauses: &mut Clauses) -> Result<(), Error> {
-    for (index, clause) in clauses.iter_mut().enumerate() {
-        if clause.group != index {
-            return Err(Error::NotTogether("ELSE", "BLOCK"));
+    let (hash_key, wrong_count) = match options.has(OptionSet::LIMITS) {
+        true => (call_keys.keys.pop(), Error::WrongClauseCountBesideLimits),
+        false => (None, Error::WrongClauseCount),
+    };
+    if number != call_keys.keys.len() {
+        return Err(wrong_count.into());
+    }
+    if number > MAX_CLAUSES {
+        return Err(Error::InvalidNumKeys.into());
+    }
+    if !named.is_empty() {
+        let hash = hash_key.map(|key| call.open_hash(key)).transpose()?;
+        for (at, clause) in &named {
+            let limit = find_limit(call, hash.as_ref(), clause.name)?;
+            clauses.insert(*at, clause.with_limit(&environment, &limit)?);
         }
-        if clause.has_ban {
-            return Err(Error::NotTogether("BAN", "BLOCK"));
-        }
-        clause.call.request.ban_ms = None;
+    }
+    if waits {
+        // Only named limits bring a ban.
+        clauses.iter_mut().for_each(|clause| clause.call.request.ban_ms = None);
     }
     Ok(())
+}
+
+/// Returns the limit with this name: what the field of the hash of limits says, or else the policy.
+fn find_limit<'a, C: ServerCall<'a>>(
+    call: &C,
+    hash: Option<&C::Hash>,
+    name: &[u8],
+) -> Result<NamedLimit, CallError> {
+    let environment = &call.environment();
+    let Some(value) = hash.and_then(|hash| call.field(hash, name)) else {
+        return Ok(environment.policy_limit(name)?);
+    };
+    let defined = parse_field(value.as_ref(), environment)
+        .map_err(|error| CallError::InvalidField(Box::new((name.into(), error))))?;
+    Ok(NamedLimit { defined, policy: environment.policy(name).map(|policy| policy.id) })
 }

@@ -4,7 +4,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::limits::LimitSpec;
 use crate::options::{spells, OptionSet, Options};
-use crate::policies::Policy;
+use crate::policies::NamedLimit;
 use crate::reply::TakeCall;
 use engine::decimal::parse_i64;
 use engine::period::{Length, Period, PeriodError};
@@ -12,7 +12,6 @@ use engine::reservation::{is_id, Id};
 use engine::rule::Rule;
 use engine::throttle::Rate;
 use engine::{Ask, Limit, Manner, NewReservation, Quantity, Request};
-use std::sync::Arc;
 
 /// The words of a call or of a policy's definition. Word 0 of a call is the name of the command.
 #[allow(clippy::len_without_is_empty, reason = "no caller needs is_empty")]
@@ -66,6 +65,23 @@ pub struct Clause {
     pub has_ban: bool,
 }
 
+/// A clause of RL.ALL whose limit is still to be looked up by its name.
+#[derive(Debug)]
+pub struct NamedClause<'a> {
+    pub name: &'a [u8],
+    family: Family,
+    group: usize,
+    quantity: i64,
+    options: Options<'a>,
+}
+
+/// The limit of a call.
+#[derive(Clone, Copy)]
+enum CallLimit<'l> {
+    Numbers(&'l LimitSpec),
+    Named(&'l NamedLimit),
+}
+
 impl Family {
     /// Returns the family whose clauses begin with `word`.
     pub fn parse(word: &[u8]) -> Option<Family> {
@@ -76,6 +92,17 @@ impl Family {
         ];
         let found = NAMES.iter().find(|(name, _)| spells(word, name));
         found.map(|(_, family)| *family)
+    }
+
+    /// Refuses a named limit of another kind.
+    fn check_kind(self, limit: &NamedLimit) -> Result<(), Error> {
+        match (self, limit.defined.numbers) {
+            (Family::Throttle, LimitSpec::Rate(_)) => Ok(()),
+            (Family::Window, LimitSpec::Window { period: None, .. }) => Err(Error::SemaphorePolicy),
+            (Family::Window | Family::Acquire, LimitSpec::Window { .. }) => Ok(()),
+            (Family::Throttle, LimitSpec::Window { .. }) => Err(Error::WindowPolicy),
+            (Family::Window | Family::Acquire, LimitSpec::Rate(_)) => Err(Error::RatePolicy),
+        }
     }
 
     /// Returns the options that a clause of this family accepts.
@@ -142,6 +169,18 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         self.words.len().saturating_sub(self.next)
     }
 
+    /// Returns whether a name comes next, in place of a limit in numbers.
+    pub fn has_limit_name(&self) -> bool {
+        self.word.is_some_and(|word| word.starts_with(b"@"))
+    }
+
+    /// Reads the name that stands in place of a limit in numbers. `None` if the numbers come next.
+    fn limit_name(&mut self) -> Option<&'a [u8]> {
+        let [b'@', name @ ..] = self.word? else { return None };
+        self.advance();
+        Some(name)
+    }
+
     /// Reads a clause of this family and group, from the word after THROTTLE, WINDOW or ACQUIRE up to the next clause.
     pub fn clause(
         &mut self,
@@ -151,15 +190,23 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     ) -> Result<Clause, Error> {
         let mut options = Options::default();
         let accepted = family.clause_options();
-        let mut call = self.take_call(environment, family, accepted, &mut options)?;
-        let request = &mut call.request;
-        request.check = options.has(OptionSet::CHECK);
-        if let (true, Limit::Reserve(_, reserve)) = (request.check, &mut request.limit) {
-            // A check makes no reservation, so this bound does not apply.
-            reserve.max_reservations = u64::MAX;
-        }
-        request.shadow |= options.has(OptionSet::SHADOW);
-        Ok(Clause { call, group, has_ban: options.has(OptionSet::BAN) })
+        let call = self.take_call(environment, family, accepted, &mut options)?;
+        Ok(Clause::new(call, group, &options))
+    }
+
+    /// Reads a clause whose limit has a name, which is still to be looked up. Otherwise as [`Arguments::clause`].
+    pub fn named_clause(
+        &mut self,
+        environment: &impl Environment,
+        family: Family,
+        group: usize,
+    ) -> Result<NamedClause<'a>, Error> {
+        let name = self.limit_name().unwrap_or_default();
+        let mut options = Options::default();
+        let accepted = family.clause_options();
+        let quantity =
+            self.quantity_and_options(environment, family, accepted, &mut options, None)?;
+        Ok(NamedClause { name, family, group, quantity, options })
     }
 
     /// Reads a limit of this family, the quantity, and options, which must be among `accepted` and are added to `options`.
@@ -175,75 +222,44 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         accepted: OptionSet,
         options: &mut Options<'a>,
     ) -> Result<TakeCall, Error> {
-        let policy = self.policy(environment, family)?;
-        let spec = match &policy {
-            Some(policy) => policy.limit,
-            None => self.limit(environment, family)?,
+        let (named, numbers);
+        let limit = match self.limit_name() {
+            Some(name) => {
+                named = environment.policy_limit(name)?;
+                family.check_kind(&named)?;
+                CallLimit::Named(&named)
+            }
+            None if environment.policies_only() => return Err(Error::PoliciesOnly),
+            None => {
+                numbers = self.limit(environment, family)?;
+                CallLimit::Numbers(&numbers)
+            }
         };
-        let quantity = self.quantity(family)?;
-        if self.remaining() > 0 {
-            self.options(environment, options, accepted)?;
-            options.check(quantity, policy.is_none().then_some(&spec))?;
-        }
-        let leave = options.number(OptionSet::LEAVE);
-        // The policy's ban has no effect on a call that could not have the option BAN.
-        let permits_ban =
-            || accepted.contains(OptionSet::BAN) && options.permits(OptionSet::BAN, quantity);
-        let request = Request {
-            limit: match spec {
-                LimitSpec::Rate(rate) => Limit::Rate(rate),
-                LimitSpec::Window { limit, period } => {
-                    let kind = policy.as_ref().map(|policy| policy.window_kind);
-                    let kind = kind.unwrap_or_else(|| options.window_kind());
-                    let window = environment.window(limit, period, kind)?;
-                    match family {
-                        Family::Acquire => {
-                            Limit::Reserve(window, reserve(options, &window.rule, environment))
-                        }
-                        Family::Throttle | Family::Window => Limit::Window(window),
-                    }
-                }
-            },
-            ask: Ask {
-                quantity: Quantity::from_signed(quantity),
-                leave: leave.map_or(0, |leave| environment.leave(leave)),
-                manner: manner(options),
-            },
-            count_denied: options.has(OptionSet::COUNTDENIED),
-            ban_ms: match &policy {
-                Some(policy) if !options.has(OptionSet::BAN) => {
-                    policy.ban_ms.filter(|_| permits_ban())
-                }
-                _ => options.number(OptionSet::BAN),
-            },
-            shadow: policy.as_ref().is_some_and(|policy| policy.shadow),
-            check: false,
+        let given = match limit {
+            CallLimit::Named(_) => None,
+            CallLimit::Numbers(numbers) => Some(numbers),
         };
-        let policy = policy.as_ref().map(|policy| policy.id);
-        Ok(TakeCall { request, unit: options.unit(), policy })
+        let quantity = self.quantity_and_options(environment, family, accepted, options, given)?;
+        take_call(environment, family, limit, quantity, accepted, options)
     }
 
-    /// Reads the policy that stands in place of a limit. `None` if the limit is given as numbers, which come next.
-    fn policy(
+    /// Reads the arguments after a limit: the quantity, which is returned, and options, which must be among `accepted` and
+    /// are added to `options`. There are no `numbers` if the limit has a name.
+    #[inline]
+    fn quantity_and_options(
         &mut self,
         environment: &impl Environment,
         family: Family,
-    ) -> Result<Option<Arc<Policy>>, Error> {
-        let Some([b'@', name @ ..]) = self.word else {
-            return match environment.policies_only() {
-                true => Err(Error::PoliciesOnly),
-                false => Ok(None),
-            };
-        };
-        self.advance();
-        let policy = environment.policy(name).ok_or_else(|| Error::NoPolicy(name.into()))?;
-        match (family, policy.limit) {
-            (Family::Throttle, LimitSpec::Rate(_)) => Ok(Some(policy)),
-            (Family::Window, LimitSpec::Window { period: None, .. }) => Err(Error::SemaphorePolicy),
-            (Family::Window | Family::Acquire, LimitSpec::Window { .. }) => Ok(Some(policy)),
-            (Family::Throttle, LimitSpec::Window { .. }) => Err(Error::WindowPolicy),
-            (Family::Window | Family::Acquire, LimitSpec::Rate(_)) => Err(Error::RatePolicy),
+        accepted: OptionSet,
+        options: &mut Options<'a>,
+        numbers: Option<&LimitSpec>,
+    ) -> Result<i64, Error> {
+        let quantity = self.quantity(family)?;
+        if self.remaining() > 0 {
+            self.options(environment, options, accepted)?;
+            options.check(quantity, numbers)?;
         }
+        Ok(quantity)
     }
 
     /// Reads a limit in numbers.
@@ -349,6 +365,86 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         }
         Ok(())
     }
+}
+
+impl Clause {
+    fn new(mut call: TakeCall, group: usize, options: &Options) -> Clause {
+        let request = &mut call.request;
+        request.check = options.has(OptionSet::CHECK);
+        if let (true, Limit::Reserve(_, reserve)) = (request.check, &mut request.limit) {
+            // A check makes no reservation, so this bound does not apply.
+            reserve.max_reservations = u64::MAX;
+        }
+        request.shadow |= options.has(OptionSet::SHADOW);
+        Clause { call, group, has_ban: options.has(OptionSet::BAN) }
+    }
+}
+
+impl NamedClause<'_> {
+    /// Returns the clause with its limit, which must be of its kind.
+    pub fn with_limit(
+        &self,
+        environment: &impl Environment,
+        limit: &NamedLimit,
+    ) -> Result<Clause, Error> {
+        let NamedClause { family, group, quantity, options, .. } = self;
+        family.check_kind(limit)?;
+        let (limit, accepted) = (CallLimit::Named(limit), family.clause_options());
+        let call = take_call(environment, *family, limit, *quantity, accepted, options)?;
+        Ok(Clause::new(call, *group, options))
+    }
+}
+
+/// Returns a call with this limit and quantity, and options that were checked. They are among `accepted`.
+#[inline]
+fn take_call(
+    environment: &impl Environment,
+    family: Family,
+    limit: CallLimit,
+    quantity: i64,
+    accepted: OptionSet,
+    options: &Options,
+) -> Result<TakeCall, Error> {
+    let (numbers, named) = match limit {
+        CallLimit::Numbers(numbers) => (numbers, None),
+        CallLimit::Named(named) => (&named.defined.numbers, Some(named)),
+    };
+    let leave = options.number(OptionSet::LEAVE);
+    // The ban of a named limit has no effect on a call that could not have the option BAN.
+    let permits_ban =
+        || accepted.contains(OptionSet::BAN) && options.permits(OptionSet::BAN, quantity);
+    let request = Request {
+        limit: match *numbers {
+            LimitSpec::Rate(rate) => Limit::Rate(rate),
+            LimitSpec::Window { limit, period } => {
+                let kind = named.map(|named| named.defined.window_kind);
+                let kind = kind.unwrap_or_else(|| options.window_kind());
+                let window = environment.window(limit, period, kind)?;
+                match family {
+                    Family::Acquire => {
+                        Limit::Reserve(window, reserve(options, &window.rule, environment))
+                    }
+                    Family::Throttle | Family::Window => Limit::Window(window),
+                }
+            }
+        },
+        ask: Ask {
+            quantity: Quantity::from_signed(quantity),
+            leave: leave.map_or(0, |leave| environment.leave(leave)),
+            manner: manner(options),
+        },
+        count_denied: options.has(OptionSet::COUNTDENIED),
+        ban_ms: match named {
+            Some(named) if !options.has(OptionSet::BAN) => {
+                named.defined.ban_ms.filter(|_| permits_ban())
+            }
+            _ => options.number(OptionSet::BAN),
+        },
+        shadow: named.is_some_and(|named| named.defined.shadow),
+        check: false,
+    };
+    let policy = named.and_then(|named| named.policy);
+    Ok(TakeCall { request, unit: options.unit(), policy })
 }
 
 /// Returns the manner in which the quantity is taken. The options were checked, so at most one of these was given.

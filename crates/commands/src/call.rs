@@ -17,6 +17,8 @@ pub trait ServerCall<'a>: Words<'a> {
     type Keyspace: WaitingKeyspace<Key = Self::Key>;
     /// The settings, policies and time zones that the arguments refer to.
     type Environment: Environment;
+    /// An open hash.
+    type Hash;
     /// Receives the reply.
     type Sink: ReplySink;
 
@@ -38,6 +40,16 @@ pub trait ServerCall<'a>: Words<'a> {
 
     /// Returns the key that the word at `at` names, at this time.
     fn key(&self, at: usize, now_us: u64) -> Option<Self::Key>;
+
+    /// Opens a hash for reading. A missing key is an empty hash.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHash`]
+    fn open_hash(&self, key: Self::Key) -> Result<Self::Hash, Error>;
+
+    /// Returns the value of a field. `None` if the hash does not have it.
+    fn field(&self, hash: &Self::Hash, name: &[u8]) -> Option<impl AsRef<[u8]>>;
 
     /// Returns whether the server lets the call wait. It does not in MULTI and scripts.
     fn may_block(&self) -> bool;

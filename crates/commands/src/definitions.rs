@@ -1,16 +1,19 @@
-//! The setting `ratelimit.policies`, which defines limits with names.
+//! Definitions of limits that have names: in the setting `ratelimit.policies`, and in the fields of a hash of limits.
 //!
 //! ```text
 //! free THROTTLE 15 30 60; day WINDOW 1000 1d FIXED TZ Asia/Shanghai; burst WINDOW 5 1s SHADOW
 //! name kind     limit     name kind   limit                          name  kind   limit
 //! ```
+//!
+//! A field has the name, and its value is the rest of a definition: `THROTTLE 15 30 60`.
 
 use crate::arguments::{Arguments, Family};
 use crate::environment::Environment;
-use crate::error::Error;
+use crate::error::{EchoedWord, Error};
 use crate::limits::LimitSpec;
 use crate::options::{OptionSet, Options};
-use crate::policies::{Definitions, Policy};
+use crate::policies::{DefinedLimit, Definitions, Policy};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The maximum number of policies.
@@ -18,6 +21,9 @@ const MAX_POLICIES: usize = 1_000;
 
 /// The maximum length of a name, in bytes.
 const MAX_NAME: usize = 64;
+
+/// Up to this many words the definition of a field is read without an allocation. All options together are fewer.
+const FEW_WORDS: usize = 16;
 
 /// Reads the definitions of policies.
 ///
@@ -27,18 +33,19 @@ const MAX_NAME: usize = 64;
 pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Definitions, String> {
     let mut policies = Definitions::new();
     for definition in text.split(|byte| *byte == b';') {
-        let words: Vec<&[u8]> =
-            definition.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
+        let words: Vec<&[u8]> = words_of(definition).collect();
         let [name, words @ ..] = words.as_slice() else { continue };
         let refuse = |reason: &str| Err(format!("policy {}: {reason}", name.escape_ascii()));
         let is_name_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
         if name.len() > MAX_NAME || !name.iter().all(is_name_byte) {
             return refuse("a name must have 1 to 64 letters, digits, '_', '.' or '-'");
         }
-        let policy = match define(words, environment) {
-            Ok(policy) => policy,
-            Err(error) => return refuse(&error.reason()),
+        let limit = match define(words, environment) {
+            Ok(limit) => limit,
+            Err(error) => return refuse(&error_in_table(error, words).reason()),
         };
+        let definition = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
+        let policy = Policy { id: 0, limit, definition, counts: Arc::default() };
         if policies.insert(String::from_utf8_lossy(name).into_owned(), policy).is_some() {
             return refuse("the name is given more than once");
         }
@@ -49,35 +56,57 @@ pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Definitions,
     Ok(policies)
 }
 
+/// Returns the error to report for a definition in a table, where a name stands before it, and others may follow.
+fn error_in_table(error: Error, words: &[&[u8]]) -> Error {
+    // The unknown option is the name of the next policy if a kind follows.
+    let is_name = |unknown: EchoedWord| {
+        words.windows(2).any(|pair| match pair {
+            [name, kind] => EchoedWord::from(*name) == unknown && Family::parse(kind).is_some(),
+            _ => false,
+        })
+    };
+    match error {
+        Error::DefinitionKind => Error::PolicyKind,
+        Error::UnknownOption(word) if is_name(word) => Error::PolicySeparator,
+        error => error,
+    }
+}
+
+/// Reads the definition that is the value of a field in a hash of limits.
+///
+/// # Errors
+///
+/// Those of the arguments of a command with this limit, and [`Error::DefinitionKind`] and [`Error::PolicyLimit`].
+pub fn parse_field(value: &[u8], environment: &impl Environment) -> Result<DefinedLimit, Error> {
+    let words: SmallVec<[&[u8]; FEW_WORDS]> = words_of(value).collect();
+    define(&words, environment)
+}
+
+fn words_of(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
+}
+
 /// Reads a definition after its name: a kind, the limit as in the command of that kind, and options.
-fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Policy, Error> {
+fn define(words: &[&[u8]], environment: &impl Environment) -> Result<DefinedLimit, Error> {
     let mut arguments = Arguments::from(words, 0);
     let (family, accepted) = match arguments.next_word().and_then(Family::parse) {
         Some(Family::Throttle) => (Family::Throttle, OptionSet::THROTTLE.in_policy()),
         // A window of period 0 is a semaphore, which RL.ACQUIRE takes.
         Some(Family::Window) => (Family::Acquire, OptionSet::WINDOW.in_policy()),
-        Some(Family::Acquire) | None => return Err(Error::PolicyKind),
+        Some(Family::Acquire) | None => return Err(Error::DefinitionKind),
     };
-    let limit = arguments.limit(environment, family).map_err(|error| match error {
+    let numbers = arguments.limit(environment, family).map_err(|error| match error {
         Error::Arity => Error::PolicyLimit,
         other => other,
     })?;
     let mut options = Options::default();
-    arguments.options(environment, &mut options, accepted).map_err(|error| {
-        // The unknown option is the name of the next policy if a kind follows.
-        match (error, arguments.next_word().and_then(Family::parse)) {
-            (Error::UnknownOption(_), Some(_)) => Error::PolicySeparator,
-            (error, _) => error,
-        }
-    })?;
+    arguments.options(environment, &mut options, accepted)?;
     // A call's options are checked with its quantity. The default is 1.
-    options.check(1, Some(&limit))?;
+    options.check(1, Some(&numbers))?;
     let window_kind = options.window_kind();
-    if let LimitSpec::Window { limit, period } = limit {
+    if let LimitSpec::Window { limit, period } = numbers {
         environment.window(limit, period, window_kind)?;
     }
-    let definition = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
     let (ban_ms, shadow) = (options.number(OptionSet::BAN), options.has(OptionSet::SHADOW));
-    let counts = Arc::default();
-    Ok(Policy { id: 0, limit, window_kind, ban_ms, shadow, definition, counts })
+    Ok(DefinedLimit { numbers, window_kind, ban_ms, shadow })
 }

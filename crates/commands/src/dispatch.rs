@@ -3,7 +3,7 @@
 use crate::all::all;
 use crate::arguments::Family;
 use crate::call::ServerCall;
-use crate::error::Error;
+use crate::error::CallError;
 use crate::inspect::info;
 use crate::reply::CallResult;
 use crate::report;
@@ -19,9 +19,11 @@ use engine::Mode;
 /// The error to reply to the client. The call takes nothing then, but waiters before it may have been granted, and a state
 /// from the future may have been corrected.
 #[inline(always)]
-pub fn run<'a, C: ServerCall<'a>>(row: &CommandRow, call: &C) -> Result<CallResult, Error> {
+pub fn run<'a, C: ServerCall<'a>>(row: &CommandRow, call: &C) -> Result<CallResult, CallError> {
     let accepted = row.options;
-    match row.command {
+    let result = match row.command {
+        Command::All => return all(call, accepted, Mode::Final),
+        Command::AllRo => return all(call, accepted, Mode::Look),
         Command::Take(family) => take(call, family, accepted, Mode::Final),
         Command::Look(family) => take(call, family, accepted, Mode::Look),
         Command::ClThrottle => take(call, Family::Throttle, accepted, Mode::Final),
@@ -29,10 +31,9 @@ pub fn run<'a, C: ServerCall<'a>>(row: &CommandRow, call: &C) -> Result<CallResu
         Command::Release => settle::release(call),
         Command::Renew => settle::renew(call, accepted),
         Command::Held => settle::held(call),
-        Command::All => all(call, accepted, Mode::Final),
-        Command::AllRo => all(call, accepted, Mode::Look),
         Command::Info => info(call),
         Command::Policies => report::policies(call),
         Command::Top => report::top_keys(call, accepted),
-    }
+    };
+    result.map_err(CallError::from)
 }

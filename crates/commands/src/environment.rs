@@ -2,7 +2,7 @@
 
 use crate::error::{Error, ZONES};
 use crate::limits::WindowKind;
-use crate::policies::{Policies, Policy};
+use crate::policies::{NamedLimit, Policies, Policy};
 use crate::settings::{Numbers, DEFAULT_TIMEZONE};
 use engine::anchor::Start;
 use engine::calendar::{Calendar, Zone};
@@ -28,6 +28,12 @@ pub trait Environment {
 
     /// Returns the policy with this name, as it is now: a later change of the policies does not change it.
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>>;
+
+    /// Returns the limit of the policy with this name.
+    fn policy_limit(&self, name: &[u8]) -> Result<NamedLimit, Error> {
+        let policy = self.policy(name).ok_or_else(|| Error::NoPolicy(name.into()))?;
+        Ok(NamedLimit { defined: policy.limit, policy: Some(policy.id) })
+    }
 
     /// Returns all policies, as they are now.
     fn policies(&self) -> Policies;

@@ -170,8 +170,11 @@ pub enum Error {
     /// The server's clock shows a time outside of the supported years.
     #[error("ERR the server's clock must be between 1970 and 2255")]
     Clock,
+    /// The last key of a call with LIMITS holds something other than a hash.
+    #[error("WRONGTYPE the last key, which LIMITS makes the hash of limits, does not hold a hash")]
+    NotHash,
     /// numkeys is not a number in its range.
-    #[error("ERR numkeys must be an integer from 1 to 64")]
+    #[error("ERR numkeys must be an integer from 1 to 64, or to 65 with LIMITS")]
     InvalidNumKeys,
     /// ELSE without a clause before and after it.
     #[error("ERR syntax error: ELSE must be between two clauses")]
@@ -194,6 +197,9 @@ pub enum Error {
     /// RL.ALL has more or fewer clauses than keys.
     #[error("ERR the number of clauses must equal the number of keys")]
     WrongClauseCount,
+    /// RL.ALL with LIMITS has more or fewer clauses than keys before the last one.
+    #[error("ERR the number of clauses must equal the number of keys without the hash of limits")]
+    WrongClauseCountBesideLimits,
     /// A limit in numbers, where only policies are allowed.
     #[error("NOPOLICY limits must be given as @policy")]
     PoliciesOnly,
@@ -208,7 +214,10 @@ pub enum Error {
     /// A semaphore policy in RL.WINDOW.
     #[error("ERR only RL.ACQUIRE accepts a policy with period 0 (a semaphore)")]
     SemaphorePolicy,
-    /// The name in a definition is not followed by a kind of policy.
+    /// A definition does not begin with a kind of limit.
+    #[error("ERR a definition must consist of THROTTLE or WINDOW, and a limit")]
+    DefinitionKind,
+    /// The name in a table of policies is not followed by a kind of limit.
     #[error("ERR a policy must consist of a name, THROTTLE or WINDOW, and a limit")]
     PolicyKind,
     /// A definition lacks a part of its limit.
@@ -239,11 +248,22 @@ impl Error {
     }
 }
 
+/// The error that a call is refused with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    #[error(transparent)]
+    Plain(#[from] Error),
+    /// A field in the hash of limits whose value is not a definition, and the error in it.
+    #[error("ERR the field {} of the hash of limits is not a definition: {}", .0.0, .0.1.reason())]
+    InvalidField(Box<(EchoedWord, Error)>),
+}
+
 impl From<Refusal> for Error {
     fn from(refused: Refusal) -> Error {
         match refused {
             Refusal::NotBucket => Error::NotBucket,
             Refusal::NotWindow => Error::NotWindow,
+            Refusal::NotHash => Error::NotHash,
             Refusal::Foreign => Error::ForeignEntry,
             Refusal::Clock => Error::Clock,
             Refusal::DebtTooLong => Error::DebtTooLong,

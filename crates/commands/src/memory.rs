@@ -19,7 +19,7 @@ pub use engine::line::Ticket;
 pub use value::Value;
 
 use crate::dispatch::run;
-use crate::error::{EchoedWord, Error};
+use crate::error::{CallError, EchoedWord, Error};
 use crate::policies::PolicyTable;
 use crate::reply::CallResult;
 use crate::settings::{Numbers, Switch};
@@ -28,7 +28,7 @@ use crate::table::{CommandRow, COMMANDS};
 use crate::waiting::WaitingKeyspace;
 use engine::calendar::Zone;
 use engine::line::Lines;
-use engine::memory::Memory;
+use engine::memory::{Fields, Memory};
 use engine::top_keys::TopKeys;
 use engine::DbKey;
 use memory_call::MemoryCall;
@@ -96,7 +96,7 @@ impl MemoryServer {
     }
 
     /// Executes a call: the name of a command and its arguments. In addition to the RL.* commands and CL.THROTTLE it has
-    /// `DEL key [key ...]`, and `CONFIG GET` and `CONFIG SET` for `ratelimit.*`.
+    /// `DEL key [key ...]`, `HSET key field value [field value ...]` and `HDEL key field [field ...]`, and `CONFIG GET` and `CONFIG SET` for `ratelimit.*`.
     pub fn call(&mut self, argv: &[&[u8]], now_us: u64) -> Outcome {
         self.set_time(now_us);
         self.keys.forget_expired(now_us);
@@ -113,12 +113,12 @@ impl MemoryServer {
         let call = MemoryCall::new(self, argv, &builder);
         let result = match fits_arity(row.arity(), argv.len()) {
             true => run(row, &call),
-            false => Err(Error::Arity),
+            false => Err(Error::Arity.into()),
         };
         let reply = match (result, call.ticket.get()) {
             (Ok(CallResult::Later), Some(ticket)) => return Outcome::Waits(ticket),
             (Ok(_), _) => builder.take().unwrap_or(Value::Nil),
-            (Err(Error::Arity), _) => wrong_arity(row.name.to_bytes()),
+            (Err(CallError::Plain(Error::Arity)), _) => wrong_arity(row.name.to_bytes()),
             (Err(error), _) => Value::Error(error.to_string()),
         };
         Outcome::Reply(reply)
@@ -133,6 +133,22 @@ impl MemoryServer {
                 let deleted = keys.iter().filter(|key| self.delete(key)).count();
                 Value::Integer(i64::try_from(deleted).unwrap_or(i64::MAX))
             }
+            (b"hset", [key, pairs @ ..]) if !pairs.is_empty() && pairs.len() % 2 == 0 => self
+                .edit_hash(key, |fields| {
+                    let pairs = pairs.chunks(2).filter_map(|pair| match pair {
+                        [field, value] => Some((*field, *value)),
+                        _ => None,
+                    });
+                    pairs
+                        .filter(|(field, value)| {
+                            fields.insert((*field).into(), (*value).into()).is_none()
+                        })
+                        .count()
+                }),
+            (b"hdel", [key, names @ ..]) if !names.is_empty() => self.edit_hash(key, |fields| {
+                names.iter().filter(|name| fields.remove(**name).is_some()).count()
+            }),
+            (b"hset" | b"hdel", _) => wrong_arity(&lower),
             (b"config", [what, names @ ..]) if what.eq_ignore_ascii_case(b"get") => {
                 let found = names.iter().filter_map(|name| Some((*name, self.get(name)?)));
                 let pairs = found.flat_map(|(name, value)| [name.to_ascii_lowercase(), value]);
@@ -143,6 +159,18 @@ impl MemoryServer {
             }
             _ => Value::Error(format!("ERR unknown command '{}'", EchoedWord::from(name))),
         }
+    }
+
+    /// Changes the fields of a hash, and returns the number of fields that `edit` counts.
+    fn edit_hash(&mut self, name: &[u8], edit: impl FnOnce(&mut Fields) -> usize) -> Value {
+        let reply = match self.keys.edit_hash(name, self.clock.wall_us, edit) {
+            Ok(number) => Value::Integer(i64::try_from(number).unwrap_or(i64::MAX)),
+            Err(_) => Value::Error(
+                "WRONGTYPE Operation against a key holding the wrong kind of value".into(),
+            ),
+        };
+        (&*self).wake(db_key(name), None);
+        reply
     }
 
     /// Deletes a key. Returns whether it existed.

@@ -107,6 +107,9 @@ options! {
     /// `ID id`: the id of the reservation.
     ID = OptionRow::with_value(c"id", OptionValue::Id);
 
+    /// `LIMITS`: the last key is a hash of limits.
+    LIMITS = OptionRow::PLAIN;
+
     /// `BLOCK ms`: wait at most this long, or forever for 0.
     BLOCK = OptionRow {
         choice: Some(c"wait"),
@@ -186,7 +189,7 @@ impl OptionSet {
     pub const ALL: OptionSet = set!(ALL_RO | LINE);
 
     /// The options of RL.ALL_RO itself.
-    pub const ALL_RO: OptionSet = set!(MS);
+    pub const ALL_RO: OptionSet = set!(LIMITS | MS);
 
     /// The options that no clause of RL.ALL takes.
     pub const NOT_IN_CLAUSE: OptionSet = set!(ATMOST | FORCE | AHEAD);

@@ -10,18 +10,32 @@ use std::sync::Arc;
 pub struct Policy {
     /// Identifies the policy, and is never used again for another one. 0 before the policy is in the table.
     pub id: u64,
-    /// The numbers of the limit.
-    pub limit: LimitSpec,
-    /// The kind of window, if the limit is a window.
-    pub window_kind: WindowKind,
-    /// The length of the ban that a denial starts (BAN), in milliseconds.
-    pub ban_ms: Option<u64>,
-    /// True if the policy only counts the calls that it would deny (SHADOW).
-    pub shadow: bool,
+    pub limit: DefinedLimit,
     /// The definition without the name, with single spaces between words.
     pub definition: String,
     /// Counters of the calls, which outlive the definition: a new one of the same name goes on with them.
     pub counts: Arc<Counts>,
+}
+
+/// What a definition says, of a policy or of a field in a hash of limits.
+#[derive(Clone, Copy, Debug)]
+pub struct DefinedLimit {
+    /// The numbers of the limit.
+    pub numbers: LimitSpec,
+    /// The kind of window, if the limit is a window.
+    pub window_kind: WindowKind,
+    /// The length of the ban that a denial starts (BAN), in milliseconds.
+    pub ban_ms: Option<u64>,
+    /// True if calls that the limit would deny are only counted (SHADOW).
+    pub shadow: bool,
+}
+
+/// A limit that a call refers to by name.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedLimit {
+    pub defined: DefinedLimit,
+    /// The number of the policy of this name, which counts the call. A field in a hash of limits needs no such policy.
+    pub policy: Option<u64>,
 }
 
 /// Policies as a text defines them, by name.

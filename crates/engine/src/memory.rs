@@ -37,15 +37,20 @@ use crate::store::{BucketKey, Store};
 use crate::throttle::{BucketEdit, Stored};
 use foldhash::quality::RandomState;
 use memory_window::WindowValue;
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::cell::{Cell, Ref, RefCell};
+use std::collections::{BTreeMap, HashMap};
 
 #[derive(Debug)]
 enum MemoryValue {
     Bucket(Stored),
     /// While a call uses a window, the key has an empty one.
     Window(WindowValue),
+    /// A hash, which holds no limit.
+    Hash(Fields),
 }
+
+/// The fields of a hash and their values.
+pub type Fields = BTreeMap<Box<[u8]>, Box<[u8]>>;
 
 /// A window that a call has detached from its key, with the Unix millisecond in which the key expires.
 type DetachedWindow = (WindowValue, u64);
@@ -126,8 +131,53 @@ impl Memory {
         }
         match &mut record.value {
             MemoryValue::Window(window) => Ok(Some((std::mem::take(window), record.expires_at_ms))),
-            MemoryValue::Bucket(_) => Err(Refusal::NotWindow),
+            MemoryValue::Bucket(_) | MemoryValue::Hash(_) => Err(Refusal::NotWindow),
         }
+    }
+
+    /// Changes the fields of a hash, which is created if there is no such key, and deleted if it is left without fields. A
+    /// hash never expires.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::NotHash`]
+    pub fn edit_hash<T>(
+        &self,
+        name: &[u8],
+        now_us: u64,
+        edit: impl FnOnce(&mut Fields) -> T,
+    ) -> Result<T, Refusal> {
+        let mut keys = self.keys.borrow_mut();
+        let live = keys.get_mut(name).filter(|record| record.is_live(now_us));
+        let mut fields = match live.map(|record| &mut record.value) {
+            None => Fields::default(),
+            Some(MemoryValue::Hash(fields)) => std::mem::take(fields),
+            Some(MemoryValue::Bucket(_) | MemoryValue::Window(_)) => return Err(Refusal::NotHash),
+        };
+        drop(keys);
+        let result = edit(&mut fields);
+        match fields.is_empty() {
+            true => drop(self.delete(name)),
+            false => self.put(name, MemoryValue::Hash(fields), u64::MAX),
+        }
+        Ok(result)
+    }
+
+    /// Returns the fields of a hash. `None` if there is no such key.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::NotHash`]
+    pub fn hash(&self, name: &[u8], now_us: u64) -> Result<Option<Ref<'_, Fields>>, Refusal> {
+        let live = Ref::filter_map(self.keys.borrow(), |keys| {
+            keys.get(name).filter(|record| record.is_live(now_us))
+        });
+        let Ok(record) = live else { return Ok(None) };
+        let fields = Ref::filter_map(record, |record| match &record.value {
+            MemoryValue::Hash(fields) => Some(fields),
+            MemoryValue::Bucket(_) | MemoryValue::Window(_) => None,
+        });
+        fields.map(Some).map_err(|_| Refusal::NotHash)
     }
 
     fn put(&self, name: &[u8], value: MemoryValue, expires_at_ms: u64) {
@@ -182,7 +232,7 @@ impl BucketKey for MemoryKey<'_> {
         match live.map(|record| &record.value) {
             None => Ok(None),
             Some(MemoryValue::Bucket(stored)) => Ok(Some(*stored)),
-            Some(MemoryValue::Window(_)) => Err(Refusal::NotBucket),
+            Some(MemoryValue::Window(_) | MemoryValue::Hash(_)) => Err(Refusal::NotBucket),
         }
     }
 

@@ -7,6 +7,8 @@ pub enum Refusal {
     NotBucket,
     /// The key does not hold events and reservations.
     NotWindow,
+    /// The key does not hold a hash.
+    NotHash,
     /// The module did not write the value or an entry, or entries contradict each other.
     Foreign,
     /// The clock is beyond the years that scores and calendars support.

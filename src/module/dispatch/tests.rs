@@ -50,7 +50,7 @@ struct Fails;
 
 impl Commands for Fails {
     fn run(call: &Call) {
-        end_call(call.ctx, row_of(c"rl.held"), Err(Error::internal()));
+        end_call(call.ctx, row_of(c"rl.held"), Err(Error::internal().into()));
     }
 
     fn reply_to_panic(_: &Call) {}

@@ -12,6 +12,8 @@ const PERIODS: [&str; 16] = [
 pub struct RandomCalls {
     random: Random,
     words: Vec<String>,
+    /// One limit in so many has a name.
+    one_named_in: i64,
 }
 
 impl RandomCalls {
@@ -22,13 +24,14 @@ impl RandomCalls {
 
     /// The calls of a seed.
     pub fn new(seed: u64) -> RandomCalls {
-        RandomCalls { random: Random::new(seed), words: Vec::new() }
+        RandomCalls { random: Random::new(seed), words: Vec::new(), one_named_in: 8 }
     }
 
     /// All keys that calls may name.
     pub fn keys() -> impl Iterator<Item = String> {
         let plain = || "twas".chars().flat_map(|kind| (0..3).map(move |at| format!("{kind}{at}")));
-        plain().chain(plain().flat_map(|key| (1..4).map(move |at| format!("{key}-{at}"))))
+        let more = plain().flat_map(|key| (1..4).map(move |at| format!("{key}-{at}")));
+        plain().chain(more).chain((0..3).map(|at| format!("h{at}")))
     }
 
     fn say(&mut self, word: impl ToString) {
@@ -38,6 +41,22 @@ impl RandomCalls {
     fn say_one(&mut self, words: &[&str]) {
         let word = self.random.pick(words);
         self.say(word);
+    }
+
+    /// A change of a hash of limits.
+    fn hash(&mut self) {
+        let key = self.key('h');
+        let field = self.random.pick(&["rate", "window", "pool", "quiet", "day", "first", "none"]);
+        if self.one_in(5) {
+            return self.words.extend(["HDEL", &key, field].map(String::from));
+        }
+        // A definition in the table of policies, without its name.
+        let policies: Vec<_> = Self::POLICIES.split(';').collect();
+        let (_, policy) = self.random.pick(&policies).trim().split_once(' ').unwrap();
+        let wrong =
+            self.random.pick(&["", "WINDOW", "WINDOW x 1s", "THROTTLE 1 1", "WINDOW 5 1s MS", "7"]);
+        let definition = if self.one_in(6) { wrong } else { policy };
+        self.words.extend(["HSET", &key, field, definition].map(String::from));
     }
 
     /// A number from 0 to `end`, without `end`.
@@ -51,7 +70,8 @@ impl RandomCalls {
 
     /// A key of this kind; seldom one of another.
     fn key(&mut self, kind: char) -> String {
-        let kind = if self.one_in(60) { self.random.pick(&['t', 'w', 'a', 's']) } else { kind };
+        let kind =
+            if self.one_in(60) { self.random.pick(&['t', 'w', 'a', 's', 'h']) } else { kind };
         format!("{kind}{}", self.below(3))
     }
 
@@ -90,7 +110,7 @@ impl RandomCalls {
 
     /// The limit of a command, in numbers or as a policy.
     fn limit(&mut self, kind: char) {
-        if self.one_in(8) {
+        if self.one_in(self.one_named_in) {
             let names = match (self.below(10), kind) {
                 (0, _) => ["nobody", "rate", "pool", "window"],
                 (_, 't') => ["rate", "shadow", "banned", "rate"],
@@ -314,8 +334,13 @@ impl RandomCalls {
             96 => {
                 let (one, other) = (self.key('w'), self.key('t'));
                 self.words.extend(["DEL".into(), one, other]);
+                if self.one_in(3) {
+                    let hash = self.key('h');
+                    self.say(hash);
+                }
             }
-            97 => {
+            97 => self.hash(),
+            98 if self.one_in(2) => {
                 let key = self.key('t');
                 self.words.extend(["RL.THROTTLE", &key, "0", "1", "9999999h"].map(String::from));
             }
@@ -349,7 +374,9 @@ impl RandomCalls {
     fn all(&mut self) {
         self.say_one(&["RL.ALL", "RL.ALL", "RL.ALL_RO"]);
         let number = 1 + self.below(4);
-        self.say(number);
+        let has_limits = self.one_in(3);
+        self.say(number + i64::from(has_limits));
+        self.one_named_in = if has_limits { 2 } else { 8 };
         let (mut keys, mut clauses) = (Vec::new(), Vec::new());
         for _ in 0..number {
             let before = self.words.len();
@@ -372,6 +399,10 @@ impl RandomCalls {
                 }
             }
         }
+        self.one_named_in = 8;
+        if has_limits {
+            keys.push(self.key('h'));
+        }
         self.words.extend(keys);
         for (at, clause) in clauses.into_iter().enumerate() {
             if at > 0 && self.one_in(4) {
@@ -379,8 +410,14 @@ impl RandomCalls {
             }
             self.words.extend(clause);
         }
+        let mut options = vec!["LIMITS"; usize::from(has_limits)];
         if self.one_in(3) {
-            self.say("MS");
+            let at = self.below(options.len() as i64 + 1) as usize;
+            options.insert(at, "MS");
         }
+        if self.one_in(40) {
+            options.push("LIMITS");
+        }
+        options.into_iter().for_each(|name| self.option(name));
     }
 }

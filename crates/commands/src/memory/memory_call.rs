@@ -13,13 +13,13 @@ use crate::settings::Numbers;
 use crate::waiting::{Place, WaitingCall, WaitingKeyspace};
 use engine::calendar::Zone;
 use engine::line::{deadline_us, Joining};
-use engine::memory::{MemoryKey, MemoryWindow};
+use engine::memory::{Fields, MemoryKey, MemoryWindow};
 use engine::reservation::{id_from_random, Id};
 use engine::store::{Access, BucketKey, Store, WindowKey};
 use engine::throttle::Rate;
 use engine::top_keys::TopRow;
 use engine::DbKey;
-use std::cell::Cell;
+use std::cell::{Cell, Ref};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -114,7 +114,7 @@ impl<'a> Keyspace for &'a MemoryServer {
             Ok(stored) => stored.map_or(KeyState::Missing, KeyState::Bucket),
             Err(_) => {
                 let mut window = store.window();
-                window.read(None)?;
+                window.read(None).map_err(|_| Error::NotLimit)?;
                 KeyState::Window(window)
             }
         };
@@ -147,6 +147,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
     type Key = DbKey<'a>;
     type Keyspace = &'a MemoryServer;
     type Environment = &'a MemoryServer;
+    type Hash = Option<Ref<'a, Fields>>;
     type Sink = &'a ValueBuilder;
 
     fn keyspace(&self) -> &'a MemoryServer {
@@ -171,6 +172,14 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
 
     fn key(&self, at: usize, _now_us: u64) -> Option<DbKey<'a>> {
         self.word(at).map(db_key)
+    }
+
+    fn open_hash(&self, key: DbKey<'a>) -> Result<Option<Ref<'a, Fields>>, Error> {
+        Ok(self.server.keys.hash(key.name, self.server.clock.wall_us)?)
+    }
+
+    fn field(&self, hash: &Self::Hash, name: &[u8]) -> Option<impl AsRef<[u8]>> {
+        hash.as_ref()?.get(name)
     }
 
     fn may_block(&self) -> bool {

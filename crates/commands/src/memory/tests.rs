@@ -512,8 +512,183 @@ fn a_clock_that_is_set_back_makes_the_heads_of_lines_due() {
     assert_eq!(world.server.take_ended(NOW_US + 1_000_019).len(), 2);
 }
 
+#[test]
+fn a_field_of_the_hash_is_the_limit_with_its_name_and_else_the_policy() {
+    let mut world = World::new();
+    world.check(&[
+        ("CONFIG SET ratelimit.policies rpm~WINDOW~5~1min;~slow~THROTTLE~1~1~1min", "OK"),
+        // Without the hash the policies alone.
+        ("RL.ALL 2 a h WINDOW @rpm LIMITS", "[0 5 4 -1 60 1 [[0 5 4 -1 60]]]"),
+        ("HSET h rpm WINDOW~500~1min tpm window~~9~1h~ban~10s", "2"),
+        ("RL.ALL 2 a h WINDOW @rpm LIMITS", "[0 500 498 -1 60 1 [[0 500 498 -1 60]]]"),
+        ("HSET h rpm WINDOW~3~1min", "0"),
+        (
+            "RL.ALL 5 a b c d h WINDOW 7 1min WINDOW @tpm 2 THROTTLE @slow WINDOW @rpm LIMITS MS",
+            "[0 2 1 -1 60000 3 [[0 7 4 -1 60000] [0 9 7 -1 3600000] [0 2 1 -1 60000] [0 3 2 -1 60000]]]",
+        ),
+        // The call is counted in the policy of that name, also if the field has another limit.
+        ("RL.POLICIES", "[[rpm WINDOW 5 1min 3 0 0] [slow THROTTLE 1 1 1min 1 0 0]]"),
+        ("RL.ALL_RO 2 d h WINDOW @rpm MS limits", "[0 3 2 -1 60000 1 [[0 3 2 -1 60000]]]"),
+        ("HDEL h rpm tpm none", "2"),
+        ("RL.ALL_RO 2 d h WINDOW @rpm LIMITS", "[0 5 4 -1 60 1 [[0 5 4 -1 60]]]"),
+        ("DEL h", "0"),
+        // A hash that no clause names is not read, and neither is an id or a key of this name.
+        ("RL.ALL 2 a b WINDOW 7 1min LIMITS", "[0 7 3 -1 60 1 [[0 7 3 -1 60]]]"),
+        ("RL.ALL 2 LIMITS b ACQUIRE @rpm ID LIMITS WINDOW 9 1h CHECK MS", "[0 5 4 -1 20000 1 [[0 5 4 -1 20000 LIMITS] [0 9 7 -1 3600000]]]"),
+    ]);
+}
+
+#[test]
+fn a_definition_in_a_hash_says_everything_that_one_of_a_policy_says() {
+    let definitions = [
+        ("window", "WINDOW 2 1min"),
+        ("buckets", "WINDOW 50 1min BUCKETS 4"),
+        ("day", "WINDOW 9 1d FIXED TZ Asia/Shanghai"),
+        ("first", "WINDOW 2 1min FIXED FROM first"),
+        ("zone", "WINDOW 2 1d FIXED"),
+        ("jobs", "WINDOW 1 0"),
+        ("ban", "WINDOW 1 1s BAN 1h"),
+        ("quiet", "WINDOW 0 1s SHADOW"),
+        ("rate", "THROTTLE 1 1 1min"),
+        ("lock", "THROTTLE 0 1 1s BAN 1h"),
+        ("hush", "throttle 0 1 1h shadow"),
+    ];
+    let (mut table, mut hash) = (World::new(), World::new());
+    for (name, definition) in definitions {
+        hash.call(&format!("HSET h {name} {}", definition.replace(' ', "~")));
+    }
+    let policies: Vec<_> = definitions.iter().map(|(name, it)| format!("{name} {it};")).collect();
+    table.call(&format!("CONFIG SET ratelimit.policies {}", policies.concat().replace(' ', "~")));
+    let changes = ["timezone America/New_York", "window-entries 8", "policies-only yes"];
+    for at in 0..4 {
+        for (name, _) in definitions {
+            for clause in ["WINDOW", "THROTTLE", "ACQUIRE"] {
+                for options in ["", " 2", " 0", " CHECK", " SHADOW", " LEAVE 1"] {
+                    let call = format!("1 k:{name} {clause} @{name}{options}");
+                    let in_hash = call
+                        .replacen("1 k", "2 k", 1)
+                        .replace(&format!(":{name} "), &format!(":{name} h "));
+                    let expected = table.reply(&format!("RL.ALL {call} MS"));
+                    let found = hash.reply(&format!("RL.ALL {in_hash} LIMITS MS"));
+                    assert_eq!(found, expected, "{call}");
+                }
+            }
+        }
+        for world in [&mut table, &mut hash] {
+            world.at_us += 700_000;
+            if let Some(change) = changes.get(at) {
+                world.check(&[(&format!("CONFIG SET ratelimit.{change}"), "OK")]);
+            }
+        }
+    }
+}
+
+#[test]
+fn errors_of_the_hash_come_after_those_of_arguments_and_before_those_of_keys() {
+    let mut world = World::new();
+    let long = "n".repeat(70);
+    world.check(&[
+        (&format!("HSET h bad WINDOW~many~1min none  {long} x rate THROTTLE~1~1~1s jobs WINDOW~1~0 two WINDOW~5~1s~free~THROTTLE~1~1~1s"), "6"),
+        ("RL.THROTTLE text 1 1 1h", "[0 2 1 -1 3600]"),
+        ("HSET text a b", "WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ("HDEL text a", "WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ("HSET h a", "ERR wrong number of arguments for 'hset' command"),
+        ("HDEL h", "ERR wrong number of arguments for 'hdel' command"),
+        ("RL.WINDOW h 5 60", "WRONGTYPE the key does not hold a window (a sorted set)"),
+        ("RL.THROTTLE h 5 5 60", "WRONGTYPE the key does not hold a bucket (a string)"),
+        ("RL.INFO h", "WRONGTYPE the key does not hold a bucket (a string) or a window (a sorted set)"),
+    ]);
+    let limit = "limit must be an integer from 0 to 9223372036854775807";
+    let field = |name: &str, why: &str| {
+        format!("ERR the field {name} of the hash of limits is not a definition: {why}")
+    };
+    let kind = "a definition must consist of THROTTLE or WINDOW, and a limit";
+    let unequal = "ERR the number of clauses must equal the number of keys";
+    for (call, error) in [
+        ("2 a h WINDOW @bad LIMITS", field("bad", limit)),
+        ("2 a h WINDOW @none LIMITS", field("none", kind)),
+        (&format!("2 a h WINDOW @{long} LIMITS"), field(&long[..64], kind)),
+        ("2 a h WINDOW @two LIMITS", field("two", "syntax error: unknown option free")),
+        ("2 a h WINDOW @rate LIMITS", Error::RatePolicy.to_string()),
+        ("2 a h THROTTLE @jobs LIMITS", Error::WindowPolicy.to_string()),
+        ("2 a h WINDOW @jobs LIMITS", Error::SemaphorePolicy.to_string()),
+        ("2 a h WINDOW @other LIMITS", "NOPOLICY no policy has the name other".into()),
+        ("2 a text WINDOW @other LIMITS", Error::NotHash.to_string()),
+        // Before errors of keys, whatever their clauses.
+        ("3 text b h WINDOW 5 60 WINDOW @bad LIMITS", field("bad", limit)),
+        ("3 a b h WINDOW @rate WINDOW @bad LIMITS", Error::RatePolicy.to_string()),
+        // After errors of arguments, wherever they are.
+        ("3 a b h WINDOW @bad WINDOW many 60 LIMITS", format!("ERR {limit}")),
+        (
+            "3 a b text WINDOW @bad WINDOW 5 60 NONSENSE LIMITS",
+            "ERR syntax error: unknown option NONSENSE".into(),
+        ),
+        ("2 a text WINDOW @bad LIMITS limits", Error::Twice("LIMITS").to_string()),
+        ("2 a h WINDOW @bad LIMITS NONSENSE", "ERR syntax error: unknown option NONSENSE".into()),
+        ("2 a h WINDOW @bad WINDOW @bad LIMITS", format!("{unequal} without the hash of limits")),
+        (
+            "1 h LIMITS",
+            "ERR syntax error: a clause must begin with THROTTLE, WINDOW or ACQUIRE".into(),
+        ),
+        ("2 a text WINDOW @bad BAN 1s LIMITS", "ERR BAN must not be used with a policy".into()),
+        // Without LIMITS as ever.
+        ("2 a h WINDOW @bad", "NOPOLICY no policy has the name bad".into()),
+        ("2 a b WINDOW @bad WINDOW many 60", "NOPOLICY no policy has the name bad".into()),
+        ("2 a b ACQUIRE @bad ID LIMITS WINDOW 5 60", "NOPOLICY no policy has the name bad".into()),
+        ("2 a h WINDOW 5 60", unequal.into()),
+    ] {
+        for command in ["RL.ALL", "RL.ALL_RO"] {
+            let line = format!("{command} {call}");
+            assert_eq!(world.reply(&line), Value::Error(error.clone()), "{line}");
+        }
+    }
+    world.check(&[("DEL a b", "0")]);
+}
+
+#[test]
+fn a_call_that_waits_keeps_the_limits_that_it_came_with() {
+    let mut world = World::new();
+    world.check(&[
+        ("HSET h rpm WINDOW~1~1s~BAN~1h jobs WINDOW~1~0", "2"),
+        (
+            "RL.ALL 3 a b h WINDOW @rpm ACQUIRE @jobs ID x LIMITS",
+            "[0 1 0 -1 1 1 [[0 1 0 -1 1] [0 1 0 -1 20 x]]]",
+        ),
+        (
+            "RL.ALL 2 a h WINDOW @bad ELSE WINDOW @rpm LIMITS BLOCK 1s",
+            "ERR ELSE and BLOCK must not be used together",
+        ),
+    ]);
+    let call = "RL.ALL 3 a b h WINDOW @rpm ACQUIRE @jobs ID y BY acme BLOCK 5s LIMITS MS";
+    let ticket = world.wait(call);
+    world.check(&[("HSET h rpm x jobs x", "0"), ("RL.RELEASE b x", "1")]);
+    let granted = "[0 1 0 -1 1000 1 [[0 1 0 -1 1000] [0 1 0 -1 20000 y]]]";
+    let replies = world.server.take_ended(NOW_US + 1_000_000);
+    let replies: Vec<_> = replies.iter().map(|(ticket, reply)| (*ticket, spelled(reply))).collect();
+    assert_eq!(replies, [(ticket, granted.to_string())]);
+}
+
+#[test]
+fn there_may_be_64_clauses_and_the_hash_of_limits() {
+    let mut world = World::new();
+    world.check(&[("HSET k64 a WINDOW~1~60", "1")]);
+    let keys = |number| (0..number).map(|at| format!(" k{at}")).collect::<String>();
+    let call = |number: usize, clauses: &str, rest: &str| {
+        format!("RL.ALL {number}{}{clauses}{rest}", keys(number))
+    };
+    let numkeys = Error::InvalidNumKeys.to_string();
+    assert!(matches!(world.reply(&call(65, &" WINDOW @a".repeat(64), " LIMITS")), Value::Array(_)));
+    for (number, clauses, rest) in [
+        (65, " WINDOW 1 60".repeat(65), ""),
+        (65, " WINDOW 1 60".repeat(64) + " ACQUIRE 1 60 ID LIMITS", ""),
+        (66, " WINDOW 1 60".repeat(65), " LIMITS"),
+    ] {
+        assert_eq!(world.reply(&call(number, &clauses, rest)), Value::Error(numkeys.clone()));
+    }
+}
+
 /// Runs a call without the check of its arity, and returns how it ended.
-fn run_unchecked(world: &World, line: &str) -> Result<CallResult, Error> {
+fn run_unchecked(world: &World, line: &str) -> Result<CallResult, CallError> {
     let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
     let is_named = |row: &&CommandRow| row.name.to_bytes().eq_ignore_ascii_case(words[0]);
     let row = COMMANDS.iter().find(is_named).unwrap();
@@ -556,7 +731,7 @@ fn keys_that_have_expired_take_no_memory() {
 fn commands_refuse_a_word_too_many_that_a_server_let_pass() {
     let world = World::new();
     for line in ["RL.HELD k x", "RL.INFO k x"] {
-        assert_eq!(run_unchecked(&world, line), Err(Error::Arity), "{line}");
+        assert_eq!(run_unchecked(&world, line), Err(Error::Arity.into()), "{line}");
     }
 }
 

@@ -140,7 +140,7 @@ impl Memory {
         model::settle(self.key(name, now_us), id, settling)
     }
 
-    /// Returns a key in the form in which a server stores it. `None` if there is no such key.
+    /// Returns a key in the form in which a server stores it. `None` if there is no such key, or if it holds a hash.
     ///
     /// ```
     /// use redis_ratelimit_engine::memory::{Memory, SavedValue};
@@ -161,6 +161,7 @@ impl Memory {
         let keys = self.keys.borrow();
         let MemoryRecord { value, expires_at_ms } = keys.get(name)?;
         let value = match value {
+            MemoryValue::Hash(_) => return None,
             MemoryValue::Bucket(stored) => SavedValue::Bucket(stored.encode().as_bytes().to_vec()),
             MemoryValue::Window(window) => {
                 let index = window.reservations.as_deref();
