@@ -226,14 +226,13 @@ impl Turns {
     /// Moves the virtual time to the tag of a call that was granted.
     fn advance(&mut self, leave: u64, tag: u128) {
         let Some(level) = self.levels.get_mut(&leave) else { return };
-        level.virtual_time = level.virtual_time.max(tag);
-        let virtual_time = level.virtual_time;
+        level.virtual_time = tag;
         for is_unnamed in [false, true] {
             let leave = Reverse(leave);
             let from = Idle { is_unnamed, leave, end: 0, name: Box::default() };
             let first = |idle: &BTreeSet<Idle>| idle.range(&from..).next().cloned();
             let says_nothing = |idle: &Idle| {
-                (idle.is_unnamed, idle.leave) == (is_unnamed, leave) && idle.end <= virtual_time
+                (idle.is_unnamed, idle.leave) == (is_unnamed, leave) && idle.end <= tag
             };
             while let Some(idle) = first(&self.idle).filter(says_nothing) {
                 self.forget(&idle);

@@ -462,6 +462,7 @@ fn calls_without_a_name_are_remembered_in_as_many_levels_as_calls_may_wait() {
 #[test]
 fn a_line_without_calls_remembers_nobody() {
     let mut lines = Lines::default();
+    lines.admit(MANY).unwrap();
     // The line stays, because it has a write to make.
     lines.add_write(key(&0), (), 0);
     lines.pass(key(&0), &one(b'a').turn(), None);
