@@ -52,6 +52,14 @@ listed! {
         LastIsGranted,
         /// A waiter keeps its place after its client has disconnected.
         GhostInLine,
+        /// A call that changes its line stands at the end of the new one.
+        JoinsAtTheEnd,
+        /// A call that changes its line keeps its place in the old one.
+        TwoPlaces,
+        /// A waiting call takes from the key of its line before its other keys allow it.
+        OneKeyAlone,
+        /// A denial at the end of a wait is counted twice.
+        CountsTwice,
         /// A process counts its lease from the reply instead of from the request.
         LeaseFromReply,
         /// A process settles less than it has spent.

@@ -61,6 +61,10 @@ properties! {
         Woken,
         /// No call waits longer than it asked to.
         Patience,
+        /// A waiting call takes nothing.
+        HoldsNothing,
+        /// A denial at the end of a wait is counted once.
+        CountedOnce,
         /// Only a call that waits is granted by a wake-up or the timer.
         Waiting,
         /// The timer does not fire without end.
@@ -91,6 +95,8 @@ properties! {
         Failover,
         /// A call starts to wait.
         Waits,
+        /// A waiting call changes its line.
+        ChangesLine,
         /// A waiting call is granted.
         GrantedAfterWaiting,
         /// A wait ends without a grant.

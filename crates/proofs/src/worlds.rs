@@ -4,7 +4,7 @@ use crate::leases::LeasesWorld;
 use crate::mistake::Mistake;
 use crate::outcome::Event;
 use crate::search::{search, Extent, SearchResult};
-use crate::waiting::WaitingWorld;
+use crate::waiting::{LineCall, LineLimit, WaitingWorld};
 use crate::world::ClientCall::{All, Apply, ApplySpent, Release, Renew, Spend, Take};
 use crate::world::{BookKind, ClientCall, World, WorldClause, WorldKey};
 use engine::calendar::Zones;
@@ -119,8 +119,9 @@ pub fn search_all(size: Size, extent: Extent) -> impl Iterator<Item = SearchResu
     ];
     let worlds = worlds.into_iter().map(move |world| search(world.name, world, extent));
     let line = std::iter::once_with(move || search("line", line(size), extent));
+    let lines = std::iter::once_with(move || search("lines", lines(size), extent));
     let leases = std::iter::once_with(move || search("leases", leases(size), extent));
-    worlds.chain(line).chain(leases)
+    worlds.chain(line).chain(lines).chain(leases)
 }
 
 /// Searches the world in which the mistake must be found.
@@ -144,6 +145,13 @@ pub fn search_mistake(mistake: Mistake, extent: Extent) -> SearchResult {
         | Mistake::GhostInLine => {
             return search("line", WaitingWorld { mistake: Some(mistake), ..line(size) }, extent);
         }
+        Mistake::JoinsAtTheEnd
+        | Mistake::TwoPlaces
+        | Mistake::OneKeyAlone
+        | Mistake::CountsTwice => {
+            let world = WaitingWorld { mistake: Some(mistake), ..lines(size) };
+            return search("lines", world, extent);
+        }
         Mistake::LeaseFromReply | Mistake::SettlesLess | Mistake::SleepForgotten => {
             let faults = u8::from(mistake == Mistake::SleepForgotten);
             let world = LeasesWorld { mistake: Some(mistake), faults, ..leases(size) };
@@ -157,16 +165,44 @@ pub fn search_mistake(mistake: Mistake, extent: Extent) -> SearchResult {
 /// The world of a line: three calls wait for a semaphore of two.
 fn line(size: Size) -> WaitingWorld {
     WaitingWorld {
-        limit: 2,
+        limits: vec![LineLimit { limit: 2, period_ms: 0 }],
         lease_ms: 30,
         clients: vec![
-            vec![(1, 0, Some(0)), (2, 0, None)],
-            vec![(2, 0, Some(20)), (1, 1, Some(0))],
-            vec![(1, 1, Some(100)), (1, 0, None)],
+            vec![asks(&[(0, 1)], 0, Some(0)), asks(&[(0, 2)], 0, None)],
+            vec![asks(&[(0, 2)], 0, Some(20)), asks(&[(0, 1)], 1, Some(0))],
+            vec![asks(&[(0, 1)], 1, Some(100)), asks(&[(0, 1)], 0, None)],
         ],
         calls: size.of(2, 3),
         time_passes: size.of((2, vec![10_000, 100_000]), (3, vec![10_000, 29_999, 100_000])),
         faults: size.of(0, 1),
+        must_happen: vec![Event::Waits, Event::GrantedAfterWaiting, Event::Dismissed],
+        mistake: None,
+    }
+}
+
+fn asks(asks: &[(usize, u64)], leave: u64, block_ms: Option<u64>) -> LineCall {
+    LineCall { asks: asks.to_vec(), leave, block_ms }
+}
+
+/// The world of two lines: calls wait for a semaphore of one, for a window of three that counts denials, or for both at once.
+fn lines(size: Size) -> WaitingWorld {
+    WaitingWorld {
+        limits: vec![LineLimit { limit: 1, period_ms: 0 }, LineLimit { limit: 3, period_ms: 40 }],
+        lease_ms: 30,
+        clients: vec![
+            vec![asks(&[(0, 1), (1, 1)], 0, Some(0)), asks(&[(1, 1)], 0, None)],
+            vec![asks(&[(0, 1)], 0, Some(20)), asks(&[(1, 1), (0, 1)], 0, Some(20))],
+            vec![asks(&[(1, 3)], 0, None), asks(&[(1, 1)], 0, Some(100))],
+        ],
+        calls: size.of(2, 3),
+        time_passes: size.of((2, vec![10_000, 100_000]), (3, vec![10_000, 29_999, 100_000])),
+        faults: size.of(0, 1),
+        must_happen: vec![
+            Event::Waits,
+            Event::ChangesLine,
+            Event::GrantedAfterWaiting,
+            Event::Dismissed,
+        ],
         mistake: None,
     }
 }
