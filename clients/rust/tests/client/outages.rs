@@ -11,7 +11,6 @@ use redis_ratelimit_client::transport::Servers;
 use redis_ratelimit_client::{Error, Limiter, Reply, Semaphore, Unreachable};
 use support::{all_clients, error_line, unless_stalled, Conn, Server, Stop, Value};
 use tokio::runtime::Runtime;
-use tokio::time::sleep;
 
 use super::proxy::Proxy;
 use super::{per_day, rate, until, url, waiting, DEADLINE, MS, PATIENCE, SLACK};
@@ -463,12 +462,12 @@ fn a_call_that_was_sent_is_never_sent_again() {
     let proxy = Proxy::start(server.port());
     let caller = Caller::new(proxy.port(), Unreachable::Error, PATIENCE);
     caller.until_decided(1);
-    proxy.delay(MS * 100);
+    proxy.delay(PATIENCE);
     let lost = caller.runtime.block_on(async {
         let window = per_day(10);
         let call = caller.limiter.take("w", &window).into_future();
         let call = tokio::spawn(call);
-        sleep(MS * 50).await;
+        until(|| async { server.conn().int("ZCARD w") == 1 }).await;
         // The reply is on its way when the connection breaks.
         proxy.drops(true);
         server.conn().cmd("CLIENT KILL TYPE normal SKIPME yes");
