@@ -1,4 +1,4 @@
-//! BLOCK: calls that wait in the server, for each key in the order of LEAVE and then of arrival.
+//! BLOCK: calls that wait in the server, for each key in the order of LEAVE, turns (BY) and arrival.
 //!
 //! ```text
 //! A call with BLOCK is denied.
