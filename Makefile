@@ -88,7 +88,7 @@ reference: ## Write the references of the Python and TypeScript clients to targe
 	scripts/lint-python.sh --reference
 	scripts/lint-typescript.sh --reference
 
-pictures: ## Draw the pictures in README.md and docs/choosing.md, and write the tables in docs/operations.md
+pictures: ## Draw the pictures in README.md, choosing.md and commands.md, and write the tables in docs/operations.md
 	@$(install) $(needs)
 	cargo bench --profile dev --bench pictures
 

@@ -1,7 +1,7 @@
-//! Draws the pictures of README.md and docs/choosing.md, and writes the tables of docs/operations.md.
+//! Draws the pictures of README.md, docs/choosing.md and docs/commands.md, and writes the tables of docs/operations.md.
 //!
 //! `make pictures` runs this. What is drawn comes from runs of the commands in memory, with a clock of their own, so it is
-//! the same on every machine: tests/server/pictures.rs compares it with what is committed.
+//! the same on every machine: tests/server/docs.rs compares it with what is committed.
 
 mod drawn;
 

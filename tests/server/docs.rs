@@ -742,7 +742,7 @@ fn every_line_that_a_reader_may_copy_is_answered() {
 #[test]
 fn pictures_and_tables_are_what_runs_draw() {
     let files = drawn::files();
-    assert_eq!(files.len(), 6);
+    assert_eq!(files.len(), 7);
     for (path, text) in files {
         let committed = file(&path);
         let lines = || committed.lines().zip(text.lines());

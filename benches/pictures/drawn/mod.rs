@@ -4,6 +4,7 @@ mod capacity;
 mod picture;
 mod svg;
 mod traffic;
+mod turns;
 
 use std::fs;
 use std::path::Path;
@@ -30,6 +31,7 @@ pub fn files() -> Vec<(String, String)> {
             files.push(("docs/pictures/readme.svg".into(), svg));
         }
     }
+    files.push(("docs/pictures/turns.svg".into(), turns::draw()));
     let (sharded, batched) = capacity::tables();
     let operations = fill(&page("docs/operations.md"), "sharded", &sharded);
     files.push(("docs/operations.md".into(), fill(&operations, "batched", &batched)));

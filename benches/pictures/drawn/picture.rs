@@ -3,9 +3,10 @@
 
 use std::fmt::Write;
 
-use super::svg::{self, text, BLUE, FAINT, GREEN, GREY, INK, MARGIN as LEFT, ORANGE, PAPER, WIDTH};
+use super::svg::{self, text, BLUE, FAINT, GREEN, GREY, INK, MARGIN as LEFT, ORANGE, PAPER};
 use super::traffic::{DrawnCall, DrawnLimit, DrawnRun, Traffic};
 
+const WIDTH: i64 = 960;
 const RIGHT: i64 = WIDTH - LEFT;
 const HEAD: i64 = 88;
 /// A limit's name, and its lane below.
@@ -92,7 +93,7 @@ pub fn draw(traffic: &Traffic, lanes: &[(&DrawnLimit, &DrawnRun)]) -> String {
     };
     let rows = lanes.len() as i64;
     let (bottom, height) = (HEAD + ROW * rows, HEAD + ROW * rows + FOOT);
-    let mut svg = svg::begin(height, traffic.title);
+    let mut svg = svg::begin((WIDTH, height), traffic.title);
     legend(&mut svg);
     axis(&mut svg, x, traffic, bottom);
     for ((limit, run), row) in lanes.iter().zip(0..) {

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-pub const WIDTH: i64 = 960;
 /// The margin to the left and to the right of everything.
 pub const MARGIN: i64 = 20;
 
@@ -33,19 +32,19 @@ const DARK: [(&str, &str); 11] = [
     (PINK, "#f58fbf"),
 ];
 
-/// Begins a file with its title.
-pub fn begin(height: i64, title: &str) -> String {
+/// Begins a file with its size and title.
+pub fn begin((width, height): (i64, i64), title: &str) -> String {
     let rule = |(light, dark): &(&str, &str)| {
         let rule = |attribute| format!("[{attribute}=\"{light}\"] {{ {attribute}: {dark} }}\n");
         ["fill", "stroke"].map(rule).concat()
     };
     let rules: String = DARK.iter().map(rule).collect();
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
          role=\"img\" font-family=\"sans-serif\" font-size=\"13\" fill=\"{INK}\">\n\
          <title>{title}</title>\n\
          <style>@media (prefers-color-scheme: dark) {{\n{rules}}}</style>\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"{PAPER}\"/>\n"
+         <rect width=\"{width}\" height=\"{height}\" fill=\"{PAPER}\"/>\n"
     );
     text(&mut svg, (MARGIN, 26), " font-size=\"17\" font-weight=\"bold\"", title);
     svg
