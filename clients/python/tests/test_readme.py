@@ -8,8 +8,10 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -259,8 +261,37 @@ class Recipes(WithExamples):
         self.assertRaises(Denied, rename, "u", "job-4")
         self.assertEqual(self.worked, ["u"] * 3)
 
-    def test_the_gateway(self) -> None:
+    def test_the_upstream_that_tenants_share(self) -> None:
+        times: list[float] = []
+
+        class Upstream(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                times.append(time.monotonic())
+                self.send_response(429 if len(times) == 1 else 200)
+                self.send_header("Retry-After", "1")
+                self.end_headers()
+                self.wfile.write(b"done")
+
+            def log_message(self, *_: Any) -> None: ...
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        threading.Thread(target=server.serve_forever).start()
         names = self.recipe(3)
+        self.addCleanup(names["limiter"].close)
+        url = f"http://127.0.0.1:{server.server_port}"
+        self.assertEqual(names["ask"]("acme", url, 800), b"done")
+        self.assertEqual(len(times), 2)
+        self.assertTrue(1 <= times[1] - times[0] < 30, times)
+        counted = [names["limiter"].info(key).events for key in ("{up}:rpm", "{up}:tpm")]
+        self.assertEqual(counted, [2, 1600])
+        names["limiter"].close("{up}:rpm", names["REQUESTS"], "1h")
+        self.assertIsNone(names["ask"]("acme", url, 800))
+        self.assertEqual(len(times), 2)
+
+    def test_the_gateway(self) -> None:
+        names = self.recipe(4)
         # A busy machine may sleep through leases of 50 ms, and then too little is held.
         end = time.monotonic() + 60
         while (answer := names["forward"]("request")) != (200, "request"):
@@ -281,6 +312,6 @@ class Recipes(WithExamples):
         self.given["send"] = lambda message: sent.append(message.parts)
         # The last one asks for more than is available.
         with self.assertRaises(Slept) as raised:
-            self.recipe(4)
+            self.recipe(5)
         self.assertEqual((sent, 0 < raised.exception.args[0] <= 1), ([300, 299], True))
-        self.assertEqual(len(RECIPES), 5, "each block has a test here")
+        self.assertEqual(len(RECIPES), 6, "each block has a test here")
