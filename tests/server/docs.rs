@@ -194,10 +194,12 @@ fn run(block: &Block, reader: Reader, server: &Server, conn: &mut Conn) -> Resul
     Ok(steps.len())
 }
 
-/// A server whose clock is held, with the settings that docs/commands.md says its examples use.
-fn server() -> Server {
-    let page = file("docs/commands.md");
-    let block = blocks("docs/commands.md", &page).into_iter().find(|it| it.language == "conf");
+/// A server whose clock is held, with the settings that the page says its examples use, or those of docs/commands.md.
+fn server(page: &str) -> Server {
+    let blocks = |page: &str| blocks(page, &file(page));
+    let has_policies = |it: &Block| it.lines.iter().any(|it| it.starts_with("ratelimit.policies"));
+    let mut all = blocks(page).into_iter().chain(blocks("docs/commands.md"));
+    let block = all.find(|it| it.language == "conf" && has_policies(it));
     // `policies` takes all arguments that follow it.
     let mut settings: Vec<_> = block
         .unwrap()
@@ -249,7 +251,7 @@ fn every_example_gets_the_reply_that_is_printed_under_it() {
     let mut names = BTreeSet::new();
     for page in &pages() {
         let reader = if PASTED.contains(&page.as_str()) { Reader::Pastes } else { Reader::Types };
-        let mut server = server();
+        let mut server = server(page);
         let mut conn = connect_to(&server);
         let blocks = blocks(page, &file(page));
         for (at, block) in blocks.iter().enumerate() {
@@ -271,7 +273,7 @@ fn every_example_gets_the_reply_that_is_printed_under_it() {
                         ["RL.TOP", "RL.POLICIES"].iter().any(|it| line.contains(it))
                     };
                     if block.lines.iter().any(lasts) {
-                        server = self::server();
+                        server = self::server(page);
                         conn = connect_to(&server);
                     }
                     if reader == Reader::Types {
@@ -371,7 +373,7 @@ fn changes_of<'a>(changelog: &'a str, version: &str) -> Option<&'a str> {
 
 #[test]
 fn each_command_has_the_documented_syntax_and_came_with_the_version_that_it_names() {
-    let server = server();
+    let server = server("docs/commands.md");
     if server.version().lacks("COMMAND DOCS", (7, 0)) {
         return;
     }
@@ -567,7 +569,7 @@ fn every_field_of_info_is_documented_and_no_other() {
             }
         }
     }
-    let info = server().conn().text("INFO ratelimit");
+    let info = server("docs/commands.md").conn().text("INFO ratelimit");
     let fields = info.lines().filter_map(|line| Some(line.split_once(':')?.0.to_owned()));
     assert_eq!(fields.collect::<BTreeSet<_>>(), documented);
 }

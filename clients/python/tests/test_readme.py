@@ -46,8 +46,9 @@ class WithExamples(unittest.TestCase):
         names = module.__dict__
         names.update(given)
         clients = {folder: make("redis", folder, port=PORT) for folder in ("", ".asyncio")}
+        real = redis.Redis
         with (
-            mock.patch("redis.Redis", lambda: clients[""]),
+            mock.patch("redis.Redis", lambda **user: real(port=PORT, **user) if user else clients[""]),
             mock.patch("redis.asyncio.Redis", lambda: clients[".asyncio"]),
         ):
             exec(compile(block.replace("deadline=0.25", "deadline=30"), "example", "exec"), names)
@@ -226,7 +227,8 @@ class Readme(WithExamples):
             self.assertEqual(versions[0], versions[1])
 
 
-RECIPES = blocks("py", (CHECKOUT / "docs" / "recipes.md").read_text("utf-8"))
+PAGE = (CHECKOUT / "docs" / "recipes.md").read_text("utf-8")
+RECIPES = blocks("py", PAGE)
 
 
 class Recipes(WithExamples):
@@ -314,4 +316,26 @@ class Recipes(WithExamples):
         with self.assertRaises(Slept) as raised:
             self.recipe(5)
         self.assertEqual((sent, 0 < raised.exception.args[0] <= 1), ([300, 299], True))
-        self.assertEqual(len(RECIPES), 6, "each block has a test here")
+
+    def test_plans_and_the_numbers_of_customers(self) -> None:
+        policies = re.search(r'^ratelimit.policies "(.*)"$', PAGE, re.MULTILINE)
+        line = re.search(r"> (ACL SETUSER tenants .*)$", PAGE, re.MULTILINE)
+        assert policies is not None
+        assert line is not None
+        self.plain.config_set("ratelimit.policies", policies[1])
+        self.addCleanup(self.plain.acl_deluser, "app", "tenants")
+        for user in (line[1], "ACL SETUSER app on >secret ~limit:* +rl.all +info +ping +client"):
+            self.plain.execute_command(*user.split(" "))
+        names = self.recipe(6)
+        self.addCleanup(names["limiter"].close)
+
+        def limits(customer: str) -> list[int]:
+            return [answer.limit for answer in names["spend"](customer, 800).answers]
+
+        self.assertEqual(limits("acme"), [60, 40_000])
+        names["sign"]("acme", tpm="WINDOW 500000 1min")
+        self.assertEqual((limits("acme"), limits("zebra")), ([60, 500_000], [60, 40_000]))
+        with make("redis", port=PORT, username="app", password="secret") as app:
+            for client, key in ((app, "limit:{acme}:limits"), (names["contracts"], "limit:{acme}:tpm")):
+                self.assertRaises(redis.exceptions.NoPermissionError, client.hset, key, "tpm", "WINDOW 1 1d")
+        self.assertEqual(len(RECIPES), 7, "each block has a test here")
