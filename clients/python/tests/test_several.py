@@ -276,6 +276,27 @@ class Words(unittest.TestCase):
         asyncio.run(check(AsyncRecorder(lost)))
         self.assertEqual(memory.window_ro("u:tpm", TOKENS).remaining, 800)
 
+    def test_a_memory_limiter_takes_limits_from_its_own_hash_and_closes_its_own_keys(self) -> None:
+        memory = MemoryLimiter()
+        memory.define("limits", "rpm", "WINDOW 3 1min")
+
+        async def check(recorder: Recorder) -> None:
+            limiter: Any = recorder.limiter(unreachable=memory)
+            clauses, options = [Clause.acquire("k", "@rpm", 0)], {"limits": "limits"}
+            wait = {**options, "block": "1ms", "by": "acme"}
+            for reply in (
+                await done(limiter.all(clauses, **wait)),
+                await done(limiter.all_ro(clauses, **options)),
+                await done(limiter.reserve([Clause.acquire("k", "@rpm")], **wait)),
+            ):
+                self.assertEqual((reply.limit, reply.allowed, reply.reachable), (3, True, False))
+            await done(limiter.close("k", TOKENS, "30s"))
+
+        for kind in Recorder, AsyncRecorder:
+            asyncio.run(check(kind(*[errors.ConnectionError("refused")] * 4)))
+            self.assertFalse(memory.window("k", TOKENS).allowed)
+            memory.reset("k")
+
     def test_a_fallback_without_reservations_settles_limit_by_limit(self) -> None:
         class Own:
             """Has the methods of a limiter, but no reservations of several limits."""
