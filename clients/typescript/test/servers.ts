@@ -7,6 +7,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect, createServer, type AddressInfo, type Server as TcpServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { after } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Cluster, Redis } from "ioredis";
@@ -15,6 +16,12 @@ import { createClient, createCluster } from "redis";
 import { createCluster as createCluster6 } from "redis-6";
 
 import type { Client } from "../src/index.js";
+
+// A cluster client of node-redis that is destroyed while it asks for the nodes creates clients of them afterwards. They would
+// keep the process of a test running for ever.
+after(() => {
+  setTimeout(() => process.exit(), 3000).unref();
+});
 
 /** Waits until `holds`, for 20 seconds at most. */
 export async function until(holds: () => Promise<boolean> | boolean, what = "it does not hold"): Promise<void> {

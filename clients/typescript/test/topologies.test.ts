@@ -1,7 +1,7 @@
 /** Outages behind sentinels and in a cluster. REDIS_SERVER and RATELIMIT_SO are the server and the module. */
 
 import assert from "node:assert/strict";
-import { after, describe as suite, test } from "node:test";
+import { describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Redis } from "ioredis";
@@ -273,10 +273,4 @@ suite("in a cluster", () => {
       });
     });
   }
-});
-
-// A cluster client of node-redis that is destroyed while it asks for the nodes creates clients of them afterwards. They try to
-// connect to the nodes, which have ended, for ever, and would keep the process running.
-after(() => {
-  setTimeout(() => process.exit(), 3000).unref();
 });
