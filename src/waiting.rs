@@ -352,7 +352,9 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
                 decide(self, store, &request, true, Mode::CountDenial, || true).map(|_| ())
             }
         };
-        if written != Err(Error::InUse) {
+        // While the server refuses writes, a denial counts nothing.
+        let gives_back = matches!(write, PendingWrite::GiveBack { .. });
+        if written != Err(Error::InUse) || !gives_back {
             return Step::Again;
         }
         let key = key_ctx.db_key();
@@ -517,7 +519,8 @@ fn take_reply(
     let key = OwnedString::new(&line_key.name);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: command_time_us() };
     let denied = deny(&ServerKeyspace::new(state), key_ctx, ticket, &call.call, Mode::Look);
-    if denied.is_ok() {
+    // While the server refuses writes, a denial counts nothing.
+    if denied.is_ok() && may_accept_writes(ctx) {
         let own = line_key.borrowed();
         for (index, key, request) in call.call.counting_denials() {
             let counts = match key == own {

@@ -108,6 +108,20 @@ fn a_denial_by_client_unblock_is_counted_like_any_other() {
     assert_eq!(limited(&waiter.recv()), 1);
     eventually(SOON, || conn.ints("RL.WINDOW_RO k 1000 1h 0")[2] == 995);
     assert_eq!(server.info_ratelimit("waited_timed_out"), 1);
+    conn.cmd("RL.ACQUIRE a 1 0 1 ID x LEASE 600000");
+    let call = "RL.ALL 2 k a WINDOW 1000 1h 2 COUNTDENIED ACQUIRE 1 0 BLOCK 0";
+    let (mut waiter, id) = server.wait_with_id(call);
+    conn.cmd(format!("CLIENT UNBLOCK {id}"));
+    assert_eq!(limited(&waiter.recv()), 2);
+    eventually(SOON, || conn.ints("RL.WINDOW_RO k 1000 1h 0")[2] == 993);
+    // Nothing is counted while the server refuses writes, nor afterwards.
+    let (mut waiter, id) = server.wait_with_id(call);
+    assert_eq!(conn.text("CONFIG SET maxmemory 1"), "OK");
+    conn.cmd(format!("CLIENT UNBLOCK {id}"));
+    assert_eq!(limited(&waiter.recv()), 2);
+    assert_eq!(conn.text("CONFIG SET maxmemory 0"), "OK");
+    server.let_timers_fire();
+    assert_eq!(conn.ints("RL.WINDOW_RO k 1000 1h 0")[2], 993);
     can_be_unloaded(&server);
 }
 
