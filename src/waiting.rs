@@ -41,8 +41,8 @@ use commands::decide::{decide, give_back};
 use commands::error::Error;
 use commands::keyspace::Keyspace;
 use commands::waiting::{
-    decide_waiting, deny, is_granted, take_steps, try_heads, Decisions, Next, Place, Step,
-    TimedReply, Trial, WaitingCall, WaitingKeyspace,
+    decide_waiting, deny, is_granted, take_steps, try_heads, Decisions, Next, Place, Position,
+    Step, TimedReply, Trial, WaitingCall, WaitingKeyspace,
 };
 use engine::line::{
     deadline_us, Cause, Joining, LineId, LineTypes, Lines, Ticket, TimerChange, WaiterReply,
@@ -289,7 +289,7 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
         emptied: Option<&EmptiedKey<'c>>,
         trial: Trial,
     ) -> Result<(Decisions, Next), Error> {
-        let access = trial.mode.access();
+        let access = trial.access();
         if trial.call.keys().len() == 1 {
             let own = self.store(key_ctx, access).with_emptied(emptied);
             return decide_waiting(self, &[key_ctx], own, trial);
@@ -518,9 +518,12 @@ fn take_reply(
     // The reply is a denial. This callback must not write.
     let key = OwnedString::new(&line_key.name);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: command_time_us() };
-    let denied = deny(&ServerKeyspace::new(state), key_ctx, ticket, &call.call, Mode::Look);
     // While the server refuses writes, a denial counts nothing.
-    if denied.is_ok() && may_accept_writes(ctx) {
+    let counts = may_accept_writes(ctx);
+    let mode = if counts { Mode::Final } else { Mode::Look };
+    let (keyspace, position) = (ServerKeyspace::new(state), Position::Left { was_head });
+    let denied = deny(&keyspace, key_ctx, ticket, &call.call, position, mode);
+    if denied.is_ok() && counts {
         let own = line_key.borrowed();
         for (index, key, request) in call.call.counting_denials() {
             let counts = match key == own {

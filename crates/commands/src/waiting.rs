@@ -9,7 +9,7 @@ use crate::keyspace::{EmptiedOf, Keyspace};
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, CallResult, ReplySink, TakeCall, TimeUnit};
 use engine::line::{deadline_us, LineId, LineStep, LineTypes, Lines, Ticket, Turn};
-use engine::store::Store;
+use engine::store::{Access, Store};
 use engine::{
     denials, read, DbKey, Decision, Judged, Mode, OwnedDbKey, Part, PartDecision, Request, Standing,
 };
@@ -159,9 +159,30 @@ pub struct Trial<'w> {
     pub call: &'w WaitingCall,
     /// The index of the limit in whose line it stands or stood last.
     pub at: usize,
-    /// Others stand before it in that line.
-    pub barred: bool,
+    /// Its place in that line.
+    pub position: Position,
     pub mode: Mode,
+}
+
+/// The place of a call in its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// The first.
+    Head,
+    /// Others stand before it.
+    Behind,
+    /// It has left the line, because the server has ended its wait. It is denied, and nothing is written.
+    Left { was_head: bool },
+}
+
+impl Trial<'_> {
+    /// Returns the access to its keys that the trial needs.
+    pub fn access(&self) -> Access {
+        match self.position {
+            Position::Left { .. } => Access::Read,
+            Position::Head | Position::Behind => self.mode.access(),
+        }
+    }
 }
 
 /// What follows once a call that waits was decided.
@@ -305,7 +326,8 @@ pub fn take_step<S: WaitingKeyspace>(
             }
         }
         Some(LineStep::Dismiss { ticket, call }) => {
-            let deny_in = |mode| deny(keyspace, key, ticket, S::waiting_call(&call), mode);
+            let call = S::waiting_call(&call);
+            let deny_in = |mode| deny(keyspace, key, ticket, call, Position::Behind, mode);
             let mut denied = deny_in(if may_write { Mode::Final } else { Mode::Look });
             if denied == Err(Error::InUse) {
                 denied = deny_in(Mode::Look);
@@ -347,7 +369,7 @@ fn try_head<S: WaitingKeyspace>(
     mode: Mode,
 ) -> Tried {
     let at = index_of(keyspace, key, call);
-    let trial = Trial { ticket, call, at, barred: false, mode };
+    let trial = Trial { ticket, call, at, position: Position::Head, mode };
     let left_us = |wait_us: u64| wait_us.saturating_sub(keyspace.age_us(key));
     match keyspace.decide_on_its_keys(key, emptied, trial) {
         Ok((_, Next::Stays { wait_us })) => {
@@ -365,7 +387,8 @@ fn try_head<S: WaitingKeyspace>(
             Tried::Left
         }
         Err(Error::InUse) if mode == Mode::Final => {
-            keyspace.deliver(ticket, key, deny(keyspace, key, ticket, call, Mode::Look));
+            let denied = deny(keyspace, key, ticket, call, Position::Behind, Mode::Look);
+            keyspace.deliver(ticket, key, denied);
             Tried::Left
         }
         // A key cannot be written at the moment, or holds more than one call may read, which another try reads.
@@ -381,7 +404,7 @@ fn try_head<S: WaitingKeyspace>(
 }
 
 /// Denies a call that stops waiting without another try: its time is up and others are before it in line, or the server has
-/// ended its wait. It is decided as barred, in [`Mode::Final`], or in [`Mode::Look`] if nothing can be written.
+/// ended its wait. It is decided as barred, in [`Mode::Final`], or in [`Mode::Look`] if its denial does not count.
 ///
 /// # Errors
 ///
@@ -391,10 +414,11 @@ pub fn deny<S: WaitingKeyspace>(
     key: S::Key,
     ticket: Ticket,
     call: &WaitingCall,
+    position: Position,
     mode: Mode,
 ) -> Result<Decisions, Error> {
     let at = index_of(keyspace, key, call);
-    let trial = Trial { ticket, call, at, barred: true, mode };
+    let trial = Trial { ticket, call, at, position, mode };
     let (decisions, _) = keyspace.decide_on_its_keys(key, None, trial)?;
     Ok(decisions)
 }
@@ -420,21 +444,23 @@ pub fn decide_waiting<'k, S: WaitingKeyspace>(
     own: S::Store<'k>,
     trial: Trial,
 ) -> Result<(Decisions, Next), Error> {
-    let Trial { ticket, call, at, barred, mode } = trial;
+    let Trial { ticket, call, at, position, mode } = trial;
     let mut own = Some(own);
     let mut parts = SmallVec::<[Part<S::Store<'k>>; 1]>::new();
     for (index, (limit, &key)) in call.limits.iter().zip(keys).enumerate() {
         let (store, barred) = match own.take_if(|_| index == at) {
-            Some(own) => (own, barred),
+            Some(own) => (own, position != Position::Head),
             None => {
                 let is_preceded = call.turn(index).is_some_and(|turn| {
                     keyspace
                         .read_lines(key, |lines, key| lines.is_preceded(key, &turn, Some(ticket)))
                 });
-                (keyspace.store(key, mode.access()), is_preceded)
+                (keyspace.store(key, trial.access()), is_preceded)
             }
         };
-        parts.push(Part::new(store, &limit.call.request, index, barred));
+        let part = Part::new(store, &limit.call.request, index, barred);
+        let was_head = index == at && position == Position::Left { was_head: true };
+        parts.push(if was_head { part.count_barred() } else { part });
     }
     let judged = read(&mut parts).map_err(Into::into)?.judge().map_err(Into::into)?;
     let next = match (judged.wait_us(at), judged.longest_wait()) {
@@ -445,11 +471,13 @@ pub fn decide_waiting<'k, S: WaitingKeyspace>(
     let plan = judged.plan(mode, || keyspace.new_id()).map_err(Into::into)?;
     let decisions: Decisions =
         plan.decisions().map(|part| (part.standing, part.decision)).collect();
-    let accepts_write = || keys.get(at).is_some_and(|own| keyspace.accepts_write(*own, keys));
-    if plan.changes_something() && !accepts_write() {
-        return Err(Error::InUse);
+    if trial.access() == Access::Write {
+        let accepts_write = || keys.get(at).is_some_and(|own| keyspace.accepts_write(*own, keys));
+        if plan.changes_something() && !accepts_write() {
+            return Err(Error::InUse);
+        }
+        plan.write();
     }
-    plan.write();
     // Closes the keys before others are notified of a denial.
     drop(parts);
     if next == Next::Over {

@@ -58,6 +58,8 @@ pub struct Part<'r, S: Store> {
     group: usize,
     /// A waiter comes first, so the call is not granted anything if it takes without FORCE.
     barred: bool,
+    /// A denial counts although the call is barred: until now it was the first in the line.
+    counts_barred: bool,
     pub(crate) state: PartState<'r, S>,
     /// The verdict on the key as the call found it.
     verdict: Verdict,
@@ -83,6 +85,7 @@ impl<'r, S: Store> Part<'r, S> {
             request,
             group,
             barred,
+            counts_barred: false,
             state,
             verdict: Verdict::default(),
             standing: Standing::default(),
@@ -96,10 +99,16 @@ impl<'r, S: Store> Part<'r, S> {
         }
     }
 
+    /// Lets a denial count although the call is barred, because until now it was the first in the line.
+    pub fn count_barred(self) -> Part<'r, S> {
+        Part { counts_barred: true, ..self }
+    }
+
     /// Returns what a call in this mode, which is `allowed` or not, does to this key.
     fn action(&self, mode: Mode, allowed: bool) -> Action {
         // Counting a denial, or a ban, would take from waiters. Under SHADOW the caller does not see the denial.
-        let is_own_denial = !allowed && !self.barred && !self.request.shadow;
+        let is_own_denial =
+            !allowed && (!self.barred || self.counts_barred) && !self.request.shadow;
         match (mode, self.standing) {
             (Mode::Look, _) => Action::Look,
             (_, Standing::Choice) if allowed && !self.request.check => Action::Grant,

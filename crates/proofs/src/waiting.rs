@@ -17,8 +17,8 @@ use commands::policies::PolicyVerdict;
 use commands::reply::{CallResult, ReplySink};
 use commands::table::COMMANDS;
 use commands::waiting::{
-    decide_waiting, is_granted, take_steps, try_heads, Decisions, Next, Place, Step, Trial,
-    WaitingCall, WaitingKeyspace,
+    decide_waiting, is_granted, take_steps, try_heads, Decisions, Next, Place, Position, Step,
+    Trial, WaitingCall, WaitingKeyspace,
 };
 use engine::calendar::Zones;
 use engine::line::{
@@ -398,7 +398,7 @@ impl<'a> WaitingKeyspace for &'a WorldKeyspace<'_> {
     ) -> Result<(Decisions, Next), Error> {
         let keyspace: &'a WorldKeyspace = self;
         let keys: Vec<usize> = trial.call.keys().map(index_of).collect();
-        let own = || keyspace.store(keys[trial.at], trial.mode.access());
+        let own = || keyspace.store(keys[trial.at], trial.access());
         let before = self.left();
         let one =
             self.state.borrow().waiting.iter().find(|one| one.ticket == trial.ticket).copied();
@@ -406,7 +406,10 @@ impl<'a> WaitingKeyspace for &'a WorldKeyspace<'_> {
         if let (true, Some(one)) = (self.is_planted(Mistake::OneKeyAlone), one) {
             let ask = asks.as_ref().expect("it asks")[trial.at];
             let request = self.world.request(one.client, ask, one.leave);
-            decide(&keyspace, own(), &request, trial.barred, Mode::Try, || true).ok();
+            decide(&keyspace, own(), &request, trial.position != Position::Head, Mode::Try, || {
+                true
+            })
+            .ok();
         }
         let mut decided = decide_waiting(&keyspace, &keys, own(), trial);
         let granted = is_granted(&decided.clone().map(|(decisions, _)| decisions));

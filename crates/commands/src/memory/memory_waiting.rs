@@ -163,7 +163,7 @@ impl<'a> WaitingKeyspace for &'a MemoryServer {
         let server: &MemoryServer = self;
         let keys: Vec<_> = trial.call.keys().collect();
         let own = *keys.get(trial.at).ok_or(Error::internal())?;
-        decide_waiting(&server, &keys, server.store(own, trial.mode.access()), trial)
+        decide_waiting(&server, &keys, server.store(own, trial.access()), trial)
     }
 
     fn age_us(&self, _key: DbKey<'a>) -> u64 {
