@@ -213,5 +213,5 @@ class RetryAfter(unittest.TestCase):
         message["retry-after"] = "30"
         for each in message, httpx.Headers({"RETRY-AFTER": "30"}):
             self.assertEqual(retry_after(each), timedelta(seconds=30))
-        # Python refuses to read a number of so many digits.
+        # Python refuses to parse an integer with more than 4,300 digits.
         self.assertIsNone(retry_after("9" * 5000))

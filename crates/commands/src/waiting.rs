@@ -327,11 +327,8 @@ pub fn take_step<S: WaitingKeyspace>(
         }
         Some(LineStep::Dismiss { ticket, call }) => {
             let call = S::waiting_call(&call);
-            let deny_in = |mode| deny(keyspace, key, ticket, call, Position::Behind, mode);
-            let mut denied = deny_in(if may_write { Mode::Final } else { Mode::Look });
-            if denied == Err(Error::InUse) {
-                denied = deny_in(Mode::Look);
-            }
+            let mode = if may_write { Mode::Final } else { Mode::Look };
+            let denied = deny(keyspace, key, ticket, call, Position::Behind, mode);
             keyspace.deliver(ticket, key, denied);
             Step::Again
         }
@@ -404,7 +401,8 @@ fn try_head<S: WaitingKeyspace>(
 }
 
 /// Denies a call that stops waiting without another try: its time is up and others are before it in line, or the server has
-/// ended its wait. It is decided as barred, in [`Mode::Final`], or in [`Mode::Look`] if its denial does not count.
+/// ended its wait. It is decided as barred, in [`Mode::Final`], or in [`Mode::Look`] if its denial does not count or cannot be
+/// written.
 ///
 /// # Errors
 ///
@@ -418,9 +416,15 @@ pub fn deny<S: WaitingKeyspace>(
     mode: Mode,
 ) -> Result<Decisions, Error> {
     let at = index_of(keyspace, key, call);
-    let trial = Trial { ticket, call, at, position, mode };
-    let (decisions, _) = keyspace.decide_on_its_keys(key, None, trial)?;
-    Ok(decisions)
+    let decide = |mode| {
+        let trial = Trial { ticket, call, at, position, mode };
+        keyspace.decide_on_its_keys(key, None, trial)
+    };
+    let denied = match decide(mode) {
+        Err(Error::InUse) => decide(Mode::Look),
+        denied => denied,
+    };
+    denied.map(|(decisions, _)| decisions)
 }
 
 /// Returns the index of the limit of a call that is on this key.
@@ -498,10 +502,11 @@ fn note_end<S: WaitingKeyspace>(
     let policies = call.limits.iter().map(|limit| limit.call.policy);
     let parts = call.parts(decisions);
     note_all(keyspace, keys, policies, &parts);
-    keyspace.note_wait(keys, parts.iter().all(PartDecision::allows));
-    for (key, ..) in call.grants(decisions) {
-        let index = call.index_of(key).filter(|index| *index != at);
-        if let Some(turn) = index.and_then(|index| call.turn(index)) {
+    let granted = parts.iter().all(PartDecision::allows);
+    keyspace.note_wait(keys, granted);
+    for part in parts.iter().filter(|part| granted && part.takes() && part.index != at) {
+        if let (Some(limit), Some(turn)) = (call.limits.get(part.index), call.turn(part.index)) {
+            let key = limit.key.borrowed();
             keyspace.change(|lines, _| lines.pass(key, &turn, Some(ticket)));
         }
     }

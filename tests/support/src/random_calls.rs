@@ -12,7 +12,7 @@ const PERIODS: [&str; 16] = [
 pub struct RandomCalls {
     random: Random,
     words: Vec<String>,
-    /// One limit in so many has a name.
+    /// One limit in this many has a name.
     one_named_in: i64,
 }
 

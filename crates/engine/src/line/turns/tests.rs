@@ -410,7 +410,7 @@ fn a_line_remembers_as_many_names_as_calls_may_wait() {
     let mut lines = Lines::default();
     lines.admit(3).unwrap();
     let passing = |who, quantity| Asks { quantity, ..one(who) };
-    // They pass the last call, which leaves so much that it never gets a turn.
+    // They go ahead of the last call, whose LEAVE is so large that it never gets a turn.
     let last = Asks { leave: 9, ..one(b'z') };
     join(&mut lines, 0, &last);
     lines.admit(3).unwrap();
