@@ -18,16 +18,29 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from .fixtures import done, read_value
+from redis_ratelimit import Busy
+
+from .fixtures import LIBRARIES, done, read_value
 
 PROGRAM = os.environ.get("REDIS_SERVER", "redis-server")
 MODULE = os.environ.get("RATELIMIT_SO", str(Path(__file__).parents[3] / "target/release/libredis_ratelimit.so"))
 #: The seconds that a test waits for something that takes milliseconds on an idle machine.
 PATIENCE = 60
+#: The errors of a server that does not answer in time. One that changes its role hangs up.
+AWAY = (
+    OSError,
+    Busy,
+    *(
+        getattr(import_module(f"{name}.exceptions"), error)
+        for name in LIBRARIES
+        for error in ("ConnectionError", "TimeoutError")
+    ),
+)
 
 
 def free_port() -> int:
@@ -51,8 +64,8 @@ def until(is_so: Callable[[], Any], what: str) -> None:
         try:
             if is_so():
                 return
-        except OSError:
-            pass  # A server that changes its role hangs up.
+        except AWAY:
+            pass
         assert time.monotonic() < end, f"waited in vain for {what}"
         time.sleep(0.02)
 

@@ -642,7 +642,7 @@ class OnAServer(unittest.TestCase):
             waiting: dict[str, Any] = {"block": "1ms", "by": "acme"}
             for options, left in ({}, 999), ({}, 998), (waiting, 997):
                 # Opens a connection for the call. The second time there is another one for the release.
-                limiter.window("other", TOKENS)
+                until(lambda: limiter.window("other", TOKENS), "a connection")
                 server.stop()
                 try:
                     with self.assertRaises(errors.TimeoutError):
