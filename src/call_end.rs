@@ -9,7 +9,6 @@ use commands::error::{CallError, Error};
 use commands::reply::CallResult;
 use commands::table::{CommandRow, COMMANDS};
 
-/// A row of the table, with the counters of its calls.
 #[derive(Clone, Copy)]
 pub struct ServerCommand {
     pub row: &'static CommandRow,

@@ -7,12 +7,10 @@ use std::ffi::{CStr, CString};
 /// The beginning of every line.
 pub const PREFIX: &str = "redis-ratelimit: ";
 
-/// Writes a line at level "warning", after [`PREFIX`].
 pub fn log_warning(ctx: Context, text: &str) {
     log_line(ctx, c"warning", text);
 }
 
-/// Writes a line at level "notice", after [`PREFIX`].
 pub fn log_notice(ctx: Context, text: &str) {
     log_line(ctx, c"notice", text);
 }

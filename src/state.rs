@@ -22,7 +22,6 @@ use commands::settings::{Numbers, Switch};
 use engine::calendar::{Zone, Zones};
 use engine::top_keys::TopKeys;
 
-/// All that outlives a call.
 #[derive(Default)]
 pub struct State {
     // ---- Settings. Their table is in module/settings.rs. ----

@@ -4,7 +4,6 @@ use commands::counter::Counter;
 use commands::reply::CallResult;
 use commands::table::COMMANDS;
 
-/// Counters since the module was loaded.
 #[derive(Default)]
 pub struct Stats {
     /// The counters of each command, in the order of the table.

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 /// The most bytes of a file that are read. The largest of the IANA database has 4 kB.
 const MAX_LEN: u64 = 65_536;
 
-/// The folder in use.
 #[derive(Clone)]
 pub struct Zoneinfo {
     /// Its absolute path. Empty if there is none.

@@ -183,7 +183,6 @@ impl KeyIndexes {
         }
     }
 
-    /// Drops the index of a key that was changed.
     pub fn drop_index(&self, db: i32, key: &[u8]) {
         if !self.is_empty() {
             self.with(|all| all.remove(db, key));

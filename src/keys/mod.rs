@@ -24,7 +24,6 @@ use std::marker::PhantomData;
 /// A key, and the time of the wall clock at which a call uses it.
 #[derive(Clone, Copy)]
 pub struct KeyContext<'c> {
-    /// The command or callback that is running.
     pub ctx: Context<'c>,
     /// The key, in the selected database.
     pub name: KeyName<'c>,
@@ -33,7 +32,6 @@ pub struct KeyContext<'c> {
 }
 
 impl KeyContext<'_> {
-    /// Returns the key with the selected database.
     pub fn db_key(&self) -> DbKey<'_> {
         DbKey { db: self.ctx.db(), name: self.name.as_bytes() }
     }
@@ -42,7 +40,6 @@ impl KeyContext<'_> {
 /// The keys of this server, for one call.
 pub struct ServerKeyspace<'c> {
     pub state: &'static State,
-    /// Bounds the work of a call over several keys.
     budget: Option<CallBudget>,
     /// Whether the server accepts what is written for waiters. `None` if it was not asked yet.
     acceptance: Cell<Option<Acceptance>>,
@@ -127,7 +124,6 @@ impl CallBudget {
     }
 }
 
-/// A key of the server, as the engine sees it.
 #[derive(Clone, Copy)]
 pub struct ServerKey<'k, 'c> {
     keyspace: &'k ServerKeyspace<'c>,
@@ -175,7 +171,6 @@ impl<'k, 'c> Store for ServerKey<'k, 'c> {
     }
 }
 
-/// A key that is closed, or open for reading or for writing.
 enum KeyHandle<'c> {
     Read(ReadKey<'c>),
     Write(WriteKey<'c>),

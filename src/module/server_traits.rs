@@ -3,7 +3,6 @@
 use crate::redis::declaration::{KeyAccess, KeyPositions};
 use commands::table::Command;
 
-/// What the server has to know about a command in addition to its row.
 pub struct ServerTraits {
     /// The positions of the keys, and the command's access to them.
     pub keys: KeyPositions,

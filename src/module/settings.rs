@@ -161,7 +161,6 @@ pub fn affecting_replies() -> Vec<u8> {
         .collect()
 }
 
-/// The settings that load arguments have set, with their values.
 pub type AppliedArguments<'r> = Vec<(&'r Setting, Vec<u8>)>;
 
 /// Refuses load arguments whose settings the server has overridden with other values. When the server is starting, this is

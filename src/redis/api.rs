@@ -6,10 +6,8 @@ use std::ffi::{c_int, CStr};
 pub(super) type RawContext = *mut raw::RedisModuleCtx;
 pub(super) type RawString = *mut raw::RedisModuleString;
 
-/// The status that most functions of the API return on success.
 pub(super) const OK: c_int = raw::REDISMODULE_OK as c_int;
 
-/// The status that most functions of the API return on failure.
 pub(super) const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
 /// Lists the functions that this module uses. [`api`] and [`optional`] cannot call any other.

@@ -34,7 +34,6 @@ impl<'a> Call<'a> {
         self.arguments.get(at).map(|&raw| unsafe { KeyName::from_argument(raw) })
     }
 
-    /// Returns some of the arguments as the server's strings.
     pub(super) fn raw_arguments(&self, range: Range<usize>) -> &'a [RawString] {
         self.arguments.get(range).unwrap_or_default()
     }

@@ -7,7 +7,6 @@ use std::ffi::{c_int, c_long, CStr, CString};
 use std::marker::PhantomData;
 use std::ptr::{null_mut, NonNull};
 
-/// The context of the running command or callback.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     raw: NonNull<raw::RedisModuleCtx>,

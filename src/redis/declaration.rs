@@ -179,7 +179,6 @@ impl Argument {
         Argument::new(INTEGER, name, vec![])
     }
 
-    /// Declares any text.
     pub fn text(name: &'static CStr) -> Argument {
         Argument::new(STRING, name, vec![])
     }
@@ -255,9 +254,7 @@ pub struct Declaration<'c> {
 
 /// The description of a command in COMMAND INFO and COMMAND DOCS.
 pub struct Description {
-    /// One sentence that says what the command does.
     pub summary: &'static CStr,
-    /// The time that a call takes, as in O(1).
     pub complexity: &'static CStr,
     pub since: &'static CStr,
     /// The number of arguments including the name, or minus the least number.

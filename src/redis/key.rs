@@ -23,7 +23,6 @@ pub enum KeyValue<'k, 'c> {
     Other,
 }
 
-/// An open key that holds a string.
 #[derive(Clone, Copy)]
 pub struct StringValue<'k, 'c>(&'k ReadKey<'c>);
 

@@ -10,10 +10,8 @@ use redis_module::raw;
 use std::ffi::{c_int, c_void, CStr};
 use std::ptr::null_mut;
 
-/// A module, as the server loads it.
 pub trait Module {
     const NAME: &'static CStr;
-    /// The version in MODULE LIST.
     const VERSION: c_int;
     /// The line that is logged when the server already has a module with this name.
     const NAME_TAKEN_LINE: &'static CStr;

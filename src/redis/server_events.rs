@@ -21,7 +21,6 @@ pub const DATABASE_CHANGES: &[u64] = &[
     raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
 ];
 
-/// What the module does when one of these events happens.
 pub trait ServerEvents {
     const IDS: &'static [u64];
 

@@ -17,7 +17,6 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr::{null_mut, NonNull};
 
-/// What the module does with its timer.
 pub trait TimerEvents {
     fn timer() -> &'static UnderLock<Timer>;
 
@@ -25,7 +24,6 @@ pub trait TimerEvents {
     fn fired(ctx: Context);
 }
 
-/// The timer, which is started and stopped as often as needed.
 #[derive(Default)]
 pub struct Timer {
     /// A timer of the server that has not fired.
@@ -53,7 +51,6 @@ impl Timer {
         }
     }
 
-    /// Stops the timer if it is running.
     pub fn stop(&mut self) {
         if let Some(Some(alarm)) = self.alarm.get() {
             alarm.set(0);
@@ -158,7 +155,6 @@ impl Drop for Alarm {
     }
 }
 
-/// Called when the alarm has gone off.
 unsafe extern "C" fn went_off<E: TimerEvents>(_: c_int, _: *mut c_void, _: c_int) {
     guard(None, || {
         E::timer().with(|timer| {

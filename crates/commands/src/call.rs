@@ -13,26 +13,20 @@ use std::ops::Range;
 pub trait ServerCall<'a>: Words<'a> {
     /// Names a key, at the time of the call.
     type Key: Copy;
-    /// The keys of the server.
     type Keyspace: WaitingKeyspace<Key = Self::Key>;
-    /// The settings, policies and time zones that the arguments refer to.
     type Environment: Environment;
     /// An open hash.
     type Hash;
-    /// Receives the reply.
     type Sink: ReplySink;
 
-    /// Returns the keys of the server.
     fn keyspace(&self) -> Self::Keyspace;
 
     /// Returns the keys of the server, for one call over the keys that these words name. Refuses keys that are not all on
     /// this server.
     fn keyspace_for_all(&self, words: Range<usize>) -> Result<Self::Keyspace, Error>;
 
-    /// Returns the settings, policies and time zones that the arguments refer to.
     fn environment(&self) -> Self::Environment;
 
-    /// Returns the sink for the reply.
     fn sink(&self) -> Self::Sink;
 
     /// Returns the time, in Unix microseconds.
@@ -48,7 +42,6 @@ pub trait ServerCall<'a>: Words<'a> {
     /// [`Error::NotHash`]
     fn open_hash(&self, key: Self::Key) -> Result<Self::Hash, Error>;
 
-    /// Returns the value of a field. `None` if the hash does not have it.
     fn field(&self, hash: &Self::Hash, name: &[u8]) -> Option<impl AsRef<[u8]>>;
 
     /// Returns whether the server lets the call wait. It does not in MULTI and scripts.

@@ -16,7 +16,6 @@ use crate::policies::{DefinedLimit, Definitions, Policy};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The maximum number of policies.
 const MAX_POLICIES: usize = 1_000;
 
 /// The maximum length of a name, in bytes.

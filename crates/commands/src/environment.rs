@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 /// The settings, policies and time zones that the arguments of a call refer to.
 pub trait Environment {
-    /// Returns the settings that are numbers.
     fn numbers(&self) -> &Numbers;
 
     /// Returns whether calls must name a policy instead of a limit in numbers (`policies-only`).
@@ -29,13 +28,11 @@ pub trait Environment {
     /// Returns the policy with this name, as it is now: a later change of the policies does not change it.
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>>;
 
-    /// Returns the limit of the policy with this name.
     fn policy_limit(&self, name: &[u8]) -> Result<NamedLimit, Error> {
         let policy = self.policy(name).ok_or_else(|| Error::NoPolicy(name.into()))?;
         Ok(NamedLimit { defined: policy.limit, policy: Some(policy.id) })
     }
 
-    /// Returns all policies, as they are now.
     fn policies(&self) -> Policies;
 
     /// Returns the rate of a limit in numbers. `None` if its bucket would take longer than 100 years to fill.

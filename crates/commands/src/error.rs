@@ -30,19 +30,18 @@ impl fmt::Display for EchoedWord {
     }
 }
 
-/// The reason why a call was refused. The call took nothing. The text begins with the error's code.
+/// The reason why a call was refused. The call took nothing. The text says what a variant means, and begins with the error's
+/// code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Too few or too many arguments. The server has its own text for that.
     #[error("ERR wrong number of arguments")]
     Arity,
-    /// A word that is not an option of this command.
     #[error("ERR syntax error: unknown option {0:.24}")]
     UnknownOption(EchoedWord),
     /// An option without its value, and the error for a wrong value.
     #[error("ERR {} needs a value: {}", .0, .1.reason())]
     NoValue(&'static str, &'static Error),
-    /// An option whose value is not an integer in this range.
     #[error("ERR {0} must be an integer from {1} to {2}")]
     OptionInteger(&'static str, u64, u64),
     /// An option whose value is not a duration from this many milliseconds to a year.
@@ -51,182 +50,127 @@ pub enum Error {
         .0, .1, if *.1 == 0 { "" } else { "ms" }
     )]
     OptionDuration(&'static str, u64),
-    /// An option whose value is a duration with the unit `m`.
     #[error("ERR {0} has the ambiguous unit m: use min")]
     AmbiguousDuration(&'static str),
-    /// An option of a command that clauses of RL.ALL do not take.
     #[error("ERR {0} must not be used in RL.ALL, which takes all or nothing, at once")]
     NotInAll(&'static str),
-    /// An option that is given twice.
     #[error("ERR syntax error: {0} is given more than once")]
     Twice(&'static str),
-    /// Two options that exclude each other.
     #[error("ERR {0} and {1} must not be used together")]
     NotTogether(&'static str, &'static str),
-    /// An option without the option that it needs.
     #[error("ERR {0} must be used with {1}")]
     Needs(&'static str, &'static str),
-    /// An option with a quantity below its minimum.
     #[error("ERR {0} must not be used with a quantity below {1}")]
     QuantityBelow(&'static str, i64),
-    /// An anchor that does not fit the period.
     #[error("ERR FROM {} must be used with {}; with this period FROM must be {}", .0, .1.periods, .1.anchors)]
     Unfit(Anchor, Unfit),
-    /// An option for which the policy already has a value.
     #[error("ERR {0} must not be used with a policy")]
     BesidePolicy(&'static str),
-    /// A name that no policy has.
     #[error("NOPOLICY no policy has the name {0}")]
     NoPolicy(EchoedWord),
     /// A bug of the module that was caught, and its location in the source, which goes to the server's log.
     #[error("ERR internal error of redis-ratelimit, see the server's log")]
     Internal(&'static Location<'static>),
-    /// max_burst is not a number in its range.
     #[error("ERR max_burst must be an integer from 0 to 9223372036854775806")]
     InvalidMaxBurst,
-    /// count is not a number in its range.
     #[error("ERR count must be an integer from 1 to 9223372036854775807")]
     InvalidCount,
-    /// limit is not a number in its range.
     #[error("ERR limit must be an integer from 0 to 9223372036854775807")]
     InvalidLimit,
-    /// quantity is not an integer, or is negative where it must not be.
     #[error("ERR quantity must be an integer from 0 to 9223372036854775807")]
     InvalidQuantity,
-    /// quantity is not an integer, where it may be negative.
     #[error("ERR quantity must be an integer from -9223372036854775808 to 9223372036854775807")]
     InvalidSignedQuantity,
-    /// Not a period.
     #[error("ERR period must be a whole number of seconds, or one with a unit of ms, s, min, h, d, w, mo or y, from 1ms to 100y")]
     InvalidPeriod,
-    /// Not a period, where 0 is allowed.
     #[error("ERR period must be 0 for a semaphore, a whole number of seconds, or one with a unit of ms, s, min, h, d, w, mo or y, from 1ms to 100y")]
     InvalidPeriodOrZero,
-    /// Not a period, where months and years are not allowed.
     #[error("ERR period must be a whole number of seconds, or one with a unit of ms, s, min, h, d or w, from 1ms to 36525d")]
     InvalidPlainPeriod,
-    /// A period with the unit `m`.
     #[error("ERR period has the ambiguous unit m: use 1min or 1mo")]
     AmbiguousPeriod,
-    /// The bucket would take longer than 100 years to fill.
     #[error("ERR (max_burst + 1) * period / count must be at most 100 years of 365.25 days")]
     BucketTooLong,
     /// The debt of FORCE or AHEAD would be too long, or a stored time would not fit in 19 digits.
     #[error("ERR a take must not leave a debt of more than 100 years of 365.25 days, nor a time past the year 2286")]
     DebtTooLong,
-    /// FORCE would count more in one key than fits.
     #[error("ERR a key must not count more than 9223372036854775807")]
     SumTooLarge,
-    /// The maximum number of calls are waiting.
     #[error("ERR BLOCK must not be used while ratelimit.max-waiters calls are waiting")]
     TooManyWaiters,
-    /// An id is empty or too long.
     #[error("ERR an id must have 1 to 64 bytes")]
     InvalidId,
-    /// The value of BY is empty or too long.
     #[error("ERR BY must have 1 to 64 bytes")]
     InvalidWho,
-    /// Not a time zone.
     #[error("ERR TZ {ZONES}")]
     InvalidZone,
-    /// Neither `first` nor an anchor.
     #[error("ERR FROM must be first, HH:MM, a weekday (mon), a day of the month (15), MM-DD, or YYYY-MM-DD from 1970 to 2255; a day may have @HH:MM, a time :SS")]
     InvalidFrom,
-    /// A date that no year has, or that this year does not have.
     #[error("ERR FROM must be a day that exists: 02-29 does, 2026-02-29 and 02-30 do not")]
     NoSuchDay,
-    /// Options that need a window, for a semaphore.
     #[error("ERR {0} must not be used with period 0, which has no window")]
     NeedsWindow(&'static str),
-    /// FIXED with a period that does not divide the calendar evenly.
     #[error("ERR FIXED must have a period of 1d, 1w, 1y, N seconds or N minutes where N divides 60, Nh where N divides 24, or Nmo where N divides 12; FROM YYYY-MM-DD and FROM first take others")]
     InvalidCalendarPeriod,
-    /// A reservation or a waiting call has the id.
     #[error(
         "DUPLICATE the id is already held or waiting: use another id, or apply or release it first"
     )]
     Duplicate,
-    /// The key holds the maximum number of reservations.
     #[error("ERR the key already holds as many reservations as ratelimit.max-reservations allows")]
     TooManyReservations,
-    /// RL.APPLY on a semaphore's reservation.
     #[error("ERR the reservation is a semaphore's and must be given back with RL.RELEASE")]
     Semaphore,
-    /// The key does not hold a sorted set.
     #[error("WRONGTYPE the key does not hold a window (a sorted set)")]
     NotWindow,
-    /// The key holds neither a string nor a sorted set.
     #[error("WRONGTYPE the key does not hold a bucket (a string) or a window (a sorted set)")]
     NotLimit,
-    /// The sorted set has an entry that the module did not write.
     #[error("ERR the key's sorted set has an entry that RL.WINDOW or RL.ACQUIRE did not write")]
     ForeignEntry,
-    /// The key does not hold a string.
     #[error("WRONGTYPE the key does not hold a bucket (a string)")]
     NotBucket,
-    /// The string was not written by the module.
     #[error("ERR the key holds a string that RL.THROTTLE did not write: it must be 19 digits of Unix nanoseconds")]
     ForeignString,
-    /// The server's clock shows a time outside of the supported years.
     #[error("ERR the server's clock must be between 1970 and 2255")]
     Clock,
-    /// The last key of a call with LIMITS holds something other than a hash.
     #[error("WRONGTYPE the last key, which LIMITS makes the hash of limits, does not hold a hash")]
     NotHash,
-    /// numkeys is not a number in its range.
     #[error("ERR numkeys must be an integer from 1 to 64, or to 65 with LIMITS")]
     InvalidNumKeys,
-    /// ELSE without a clause before and after it.
     #[error("ERR syntax error: ELSE must be between two clauses")]
     MisplacedElse,
-    /// RL.ALL has the same key twice.
     #[error("ERR duplicate key: each key may be given only once")]
     KeyTwice,
-    /// The keys of RL.ALL are in different slots of a cluster.
     #[error("CROSSSLOT the keys of one call must be in one slot: give them the same hash tag")]
     CrossSlot,
     /// Some keys of RL.ALL are or may be on another node, because their slot is being migrated.
     #[error("TRYAGAIN the keys of one call must be on one node, but their slot is being migrated: call again after the migration")]
     SlotMigrating,
-    /// The keys of RL.ALL hold more reservations than one call may read.
     #[error("TRYAGAIN the keys hold more reservations than one call may read: call again to read the rest")]
     TooMuchToRead,
-    /// A clause of RL.ALL begins with another word.
     #[error("ERR syntax error: a clause must begin with THROTTLE, WINDOW or ACQUIRE")]
     NoClause,
-    /// RL.ALL has more or fewer clauses than keys.
     #[error("ERR the number of clauses must equal the number of keys")]
     WrongClauseCount,
-    /// RL.ALL with LIMITS has more or fewer clauses than keys before the last one.
     #[error("ERR the number of clauses must equal the number of keys without the hash of limits")]
     WrongClauseCountBesideLimits,
-    /// A limit in numbers, where only policies are allowed.
     #[error("NOPOLICY limits must be given as @policy")]
     PoliciesOnly,
-    /// A WINDOW policy in RL.THROTTLE.
     #[error("ERR RL.THROTTLE needs a THROTTLE policy, but this one is a WINDOW policy")]
     WindowPolicy,
-    /// A THROTTLE policy in RL.WINDOW or RL.ACQUIRE.
     #[error(
         "ERR RL.WINDOW and RL.ACQUIRE need a WINDOW policy, but this one is a THROTTLE policy"
     )]
     RatePolicy,
-    /// A semaphore policy in RL.WINDOW.
     #[error("ERR only RL.ACQUIRE accepts a policy with period 0 (a semaphore)")]
     SemaphorePolicy,
-    /// A definition does not begin with a kind of limit.
     #[error("ERR a definition must consist of THROTTLE or WINDOW, and a limit")]
     DefinitionKind,
-    /// The name in a table of policies is not followed by a kind of limit.
     #[error("ERR a policy must consist of a name, THROTTLE or WINDOW, and a limit")]
     PolicyKind,
-    /// A definition lacks a part of its limit.
     #[error("ERR a limit must consist of max_burst, count and period, or of limit and period")]
     PolicyLimit,
-    /// Another policy seems to begin within a definition.
     #[error("ERR two policies must have a ';' between them")]
     PolicySeparator,
-    /// The server does not allow writes to the key at the moment.
     #[error("TRYAGAIN the server cannot write the key at the moment: call again")]
     InUse,
 }
@@ -248,7 +192,7 @@ impl Error {
     }
 }
 
-/// The error that a call is refused with.
+/// An [`Error`], or one in a field of a hash of limits, which is rare and large, and so in a box.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     #[error(transparent)]

@@ -44,7 +44,6 @@ pub enum Outcome {
     Waits(Ticket),
 }
 
-/// Fills a buffer with random bytes.
 type FillRandom = dyn FnMut(&mut [u8]) + Send;
 
 /// Keys in memory, with policies, settings, and lines of waiting calls.
@@ -223,7 +222,6 @@ fn top_keys(numbers: &Numbers) -> TopKeys {
     TopKeys::new(usize::try_from(numbers.top_keys.get()).unwrap_or(usize::MAX))
 }
 
-/// Returns whether a call of a command of this arity may have this many words.
 fn fits_arity(arity: i32, words: usize) -> bool {
     let min_words = usize::try_from(arity.unsigned_abs()).unwrap_or(usize::MAX);
     words == min_words || (arity < 0 && words > min_words)

@@ -5,7 +5,6 @@ use crate::limits::{LimitSpec, WindowKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A limit with a name.
 #[derive(Debug)]
 pub struct Policy {
     /// Identifies the policy, and is never used again for another one. 0 before the policy is in the table.
@@ -22,7 +21,6 @@ pub struct Policy {
 pub struct DefinedLimit {
     /// The numbers of the limit.
     pub numbers: LimitSpec,
-    /// The kind of window, if the limit is a window.
     pub window_kind: WindowKind,
     /// The length of the ban that a denial starts (BAN), in milliseconds.
     pub ban_ms: Option<u64>,
@@ -30,7 +28,6 @@ pub struct DefinedLimit {
     pub shadow: bool,
 }
 
-/// A limit that a call refers to by name.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedLimit {
     pub defined: DefinedLimit,
@@ -38,24 +35,19 @@ pub struct NamedLimit {
     pub policy: Option<u64>,
 }
 
-/// Policies as a text defines them, by name.
 pub type Definitions = BTreeMap<String, Policy>;
 
 /// The policies of a server, in the order of the bytes of their names.
 pub type Policies = BTreeMap<String, Arc<Policy>>;
 
-/// Counters of the calls on a policy, by how they ended.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Calls that were allowed.
     pub allowed: Counter,
-    /// Calls that were denied.
     pub denied: Counter,
     /// Calls that would have been denied without SHADOW.
     pub shadow_denied: Counter,
 }
 
-/// All policies.
 #[derive(Default)]
 pub struct PolicyTable {
     /// The value of the setting that defines the policies.
@@ -68,12 +60,10 @@ pub struct PolicyTable {
     before: (Vec<u8>, Policies),
 }
 
-/// The outcome of a call on a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyVerdict {
     Allowed,
     Denied,
-    /// The call would have been denied without SHADOW.
     ShadowDenied,
 }
 
@@ -92,7 +82,6 @@ impl PolicyTable {
         &self.text
     }
 
-    /// Counts a call on the policy with this id, if it is still in the table.
     pub fn count(&self, id: u64, verdict: PolicyVerdict) {
         let Some(counts) = self.by_id.get(&id) else { return };
         match verdict {

@@ -3,7 +3,6 @@
 use crate::error::Error;
 use engine::{combine, Decision, Limit, Manner, PartDecision, Request, Verdict};
 
-/// Receives a reply, element by element.
 pub trait ReplySink {
     /// Begins an array. Its `len` elements follow.
     fn array(&self, len: usize);
@@ -13,7 +12,6 @@ pub trait ReplySink {
 
     fn integer(&self, value: i64);
 
-    /// Writes a string.
     fn text(&self, text: &[u8]);
 
     fn nil(&self);
@@ -29,7 +27,6 @@ pub trait ReplySink {
 #[derive(Clone, Copy, Debug)]
 pub struct TakeCall {
     pub request: Request,
-    /// The unit of the times in the reply.
     pub unit: TimeUnit,
     /// The number of the policy that gave the limit.
     pub policy: Option<u64>,
@@ -38,7 +35,6 @@ pub struct TakeCall {
 /// The unit of the times in a reply. Times are rounded up, so that a wait from a reply is always long enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeUnit {
-    /// Whole seconds, the default.
     #[default]
     Seconds,
     /// Whole milliseconds, with the option MS.
@@ -46,7 +42,6 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// Converts `us` microseconds to this unit, rounded up.
     pub fn round_up(self, us: u64) -> u64 {
         match self {
             TimeUnit::Seconds => us.div_ceil(1_000_000),
@@ -63,12 +58,10 @@ pub enum CallResult {
     Allowed,
     /// The call was denied, found that a call would be, or found no reservation to settle or renew.
     Denied,
-    /// The call waits, and gets its reply later.
     Later,
 }
 
 impl CallResult {
-    /// Returns the result of a call that was allowed or denied.
     pub fn from_allowed(allowed: bool) -> CallResult {
         if allowed {
             CallResult::Allowed

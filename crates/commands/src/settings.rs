@@ -9,16 +9,12 @@ use engine::period::YEAR_MS;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A setting that is an unsigned number.
 #[derive(Debug)]
 pub struct NumberSetting {
     /// The name, without `ratelimit.`.
     pub name: &'static CStr,
-    /// The value until it is set.
     pub default: i64,
-    /// The lowest value that CONFIG SET accepts.
     pub min: i64,
-    /// The highest value that CONFIG SET accepts.
     pub max: i64,
     /// The unit of the value as text, after a space. Empty for a number without a unit.
     pub unit: &'static str,
@@ -31,7 +27,6 @@ impl NumberSetting {
         NumberSetting { name, default, min, max, unit: "", value }
     }
 
-    /// Returns the value, which is in the range.
     pub fn get(&self) -> u64 {
         self.value.load(Ordering::Relaxed)
     }
@@ -56,7 +51,6 @@ pub struct Numbers {
     pub window_entries: NumberSetting,
     /// The lease of a reservation if the call does not say LEASE, in milliseconds.
     pub lease_ms: NumberSetting,
-    /// The maximum number of reservations in one key.
     pub max_reservations: NumberSetting,
     /// The maximum number of calls that wait at the same time, over all keys.
     pub max_waiters: NumberSetting,
@@ -65,7 +59,6 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Creates the settings with their defaults.
     pub const fn new() -> Numbers {
         Numbers {
             window_entries: NumberSetting::new(c"window-entries", 4096, 1, 65_536),
@@ -91,7 +84,6 @@ impl Default for Numbers {
     }
 }
 
-/// A setting that is `yes` or `no`.
 #[derive(Debug, Default)]
 pub struct Switch(AtomicBool);
 
@@ -130,5 +122,4 @@ impl Switch {
     }
 }
 
-/// The zone of calendar windows unless another is set.
 pub const DEFAULT_TIMEZONE: &[u8] = b"UTC";

@@ -64,7 +64,6 @@ impl Share {
         self.floor(limit).max(limit.min(1))
     }
 
-    /// Returns the share of the value of LEAVE.
     #[inline]
     pub fn scale_leave(self, leave: u64) -> u64 {
         let quotient = self.product(leave).div_ceil(self.denominator.get().into());

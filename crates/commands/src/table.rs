@@ -18,41 +18,28 @@ pub enum Command {
     Look(Family),
     /// CL.THROTTLE, which is registered only if the setting `cl-throttle` says so.
     ClThrottle,
-    /// RL.APPLY
     Apply,
-    /// RL.RELEASE
     Release,
-    /// RL.RENEW
     Renew,
-    /// RL.HELD
     Held,
-    /// RL.INFO
     Info,
-    /// RL.ALL
     All,
-    /// RL.ALL_RO
     AllRo,
-    /// RL.POLICIES
     Policies,
-    /// RL.TOP
     Top,
 }
 
-/// A row of the table.
 pub struct CommandRow {
     /// The name, in lower case.
     pub name: &'static CStr,
-    /// The code that the command runs.
     pub command: Command,
     /// One sentence for COMMAND DOCS that says what the command does.
     pub summary: &'static CStr,
-    /// The time that a call takes, for COMMAND DOCS.
     pub complexity: &'static CStr,
     /// The first version of this module with the command, for COMMAND DOCS.
     pub since: &'static CStr,
     /// The arguments between the key and the options.
     pub positional: &'static [Positional],
-    /// The options that the command accepts.
     pub options: OptionSet,
 }
 
@@ -95,7 +82,6 @@ const RATE: &[Positional] = &[
 const WINDOW: &[Positional] =
     &[Limit(&[Integer(c"limit"), Text(c"period")]), OptionalInteger(c"quantity")];
 
-/// The clauses of a call over several limits.
 const CLAUSES: &[Positional] = &[Joined(c"ELSE", c"clause")];
 
 /// For commands that search a key's events and reservations.

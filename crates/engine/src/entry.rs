@@ -58,12 +58,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns the total before this entry.
     pub fn before(&self) -> u64 {
         self.total.wrapping_sub(self.weight)
     }
 
-    /// Returns the time of its first event, in Unix microseconds.
     pub fn first_us(&self) -> u64 {
         self.newest_us.saturating_sub(self.span_us)
     }
@@ -159,7 +157,6 @@ fn whole_us(score: f64) -> Option<u64> {
 
 /// The entries of events of a key, by their times.
 pub trait Entries {
-    /// The error of reading.
     type Error: From<Refusal>;
 
     fn len(&self) -> usize;

@@ -80,7 +80,6 @@ pub struct Index {
     /// positions of the others.
     doubled: BTreeMap<Box<[u8]>, Position>,
     secret: RandomState,
-    /// The rules of the reservations.
     rules: BTreeSet<Arc<[u8]>>,
     /// The length of all ids together.
     id_bytes: usize,
@@ -107,13 +106,11 @@ impl Index {
         /// The bytes that the allocator adds to an id.
         const PER_ID: usize = 16;
 
-        /// The bytes of a rule and its place in the set.
         const PER_RULE: usize = 64;
 
         /// The bytes of a member of usual length and its place in the map.
         const PER_DOUBLED: usize = 128;
 
-        /// The bytes of an entry of `future`.
         const PER_FUTURE: usize = 32;
         let ids = self.len().saturating_mul(PER_ID).saturating_add(self.id_bytes);
         let rules = self.rules.len().saturating_mul(PER_RULE);
@@ -219,7 +216,6 @@ impl Index {
         }
     }
 
-    /// Updates the first and the last reservation.
     fn update_first_and_last(&mut self) {
         self.summary.first = self.first().map(Hold::of).unwrap_or_default();
         self.summary.last_gone_us = self.order.last_gone_us();
@@ -513,7 +509,6 @@ pub struct Live<'i> {
     now_us: u64,
     /// The sum of the reservations that are gone.
     gone: u128,
-    /// Their number.
     gone_len: usize,
 }
 
@@ -529,7 +524,6 @@ impl Live<'_> {
         self.len() == 0
     }
 
-    /// Returns the sum of their quantities.
     pub fn total(&self) -> u128 {
         self.index.summary.total.saturating_sub(self.gone)
     }

@@ -100,11 +100,9 @@ const STEP_US: u64 = 1_000;
 
 /// The types that a server keeps in its lines.
 pub trait LineTypes {
-    /// A call that waits.
     type Call: Clone;
     /// The handle that ends one wait, once.
     type Handle;
-    /// The reply to a waiter.
     type Reply: Clone;
     /// A write to a key that could not be made when a wait ended.
     type Write;
@@ -244,13 +242,10 @@ impl<W> Line<W> {
 
 /// A call that begins to wait.
 pub struct Joining<'j, T: LineTypes> {
-    /// The call, which is decided again when it is tried.
     pub call: T::Call,
-    /// What decides its place in the line.
     pub turn: Turn<'j>,
     /// The ids that the call will give to its reservations, each with its key. They are claimed wherever the call stands.
     pub ids: Vec<(DbKey<'j>, &'j [u8])>,
-    /// The handle that ends its wait.
     pub handle: T::Handle,
     /// The time at which it stops waiting. `None` if it waits forever.
     pub deadline_us: Option<u64>,
@@ -258,25 +253,19 @@ pub struct Joining<'j, T: LineTypes> {
     pub wait_us: u64,
 }
 
-/// The next step in a line.
 pub enum LineStep<T: LineTypes> {
-    /// Make this write.
     Write(T::Write),
     /// Try the head. Then call [`Lines::end`] if its wait is over, [`Lines::retry_head_after`] if it goes on, or
     /// [`Lines::postpone`] if its key could not be written, even if it `is_overdue`.
     Try {
-        /// The head's ticket.
         ticket: Ticket,
-        /// The head's call.
         call: T::Call,
         /// Its deadline has passed.
         is_overdue: bool,
     },
     /// Call [`Lines::end`] with a denial, because the waiter's deadline has passed.
     Dismiss {
-        /// The waiter's ticket.
         ticket: Ticket,
-        /// The waiter's call.
         call: T::Call,
     },
 }
@@ -284,29 +273,20 @@ pub enum LineStep<T: LineTypes> {
 pub enum WaiterReply<T: LineTypes> {
     /// Its wait was ended with a reply.
     Ended {
-        /// The call that waited.
         call: T::Call,
         /// The reply that [`Lines::end`] was given.
         reply: T::Reply,
     },
     /// The server itself ended the wait. The reply is a denial.
-    Unblocked {
-        /// The call that waited.
-        call: T::Call,
-        /// The key that it waited on.
-        key: Arc<OwnedDbKey>,
-        was_head: bool,
-    },
+    Unblocked { call: T::Call, key: Arc<OwnedDbKey>, was_head: bool },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimerChange {
-    /// Leave it as it is.
     Keep,
     Stop,
     /// Stop it if it is running, and start it.
     Start {
-        /// The microseconds after which it fires.
         after_us: u64,
     },
 }
@@ -387,7 +367,6 @@ impl<T: LineTypes> Lines<T> {
         self.waiters.get(&ticket).map(|waiter| &waiter.call)
     }
 
-    /// Returns the number of calls that wait on the key.
     pub fn waiting_on(&self, key: DbKey) -> usize {
         self.line(key).map_or(0, |line| line.turns.len())
     }
@@ -399,7 +378,6 @@ impl<T: LineTypes> Lines<T> {
         (waiting < max_waiters).then(|| Ticket(self.new_number()))
     }
 
-    /// Puts a call into the line on its key.
     pub fn join(&mut self, ticket: Ticket, key: DbKey, joining: Joining<T>, now_us: u64) {
         let Joining { call, turn, ids, handle, deadline_us, wait_us } = joining;
         let line_id = self.open(key, now_us);
@@ -574,7 +552,6 @@ impl<T: LineTypes> Lines<T> {
         self.change(id, |line| line.writes.clear());
     }
 
-    /// Drops the writes to all keys.
     pub fn drop_all_writes(&mut self) {
         self.change_all(|line| line.writes.clear());
     }
@@ -635,7 +612,6 @@ impl<T: LineTypes> Lines<T> {
         self.change_all(|line| line.make_due(now_us));
     }
 
-    /// Returns the time at which the next step is due.
     pub fn due_us(&self) -> Option<u64> {
         let at_us = |entry: Option<&(u64, LineId)>| entry.map(|(at_us, _)| *at_us);
         let tries = at_us(self.tries.first());

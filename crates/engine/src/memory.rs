@@ -49,7 +49,6 @@ enum MemoryValue {
     Hash(Fields),
 }
 
-/// The fields of a hash and their values.
 pub type Fields = BTreeMap<Box<[u8]>, Box<[u8]>>;
 
 /// A window that a call has detached from its key, with the Unix millisecond in which the key expires.
@@ -69,7 +68,6 @@ impl MemoryRecord {
     }
 }
 
-/// Keys by their names.
 #[derive(Default)]
 pub struct Memory {
     /// Callers choose the names, so the hashes have a secret.
@@ -84,7 +82,6 @@ impl Memory {
         self.keys.borrow_mut().remove(name).is_some()
     }
 
-    /// Lends the time zones of this store to `body`.
     pub fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T {
         body(&mut self.zones.borrow_mut())
     }

@@ -13,13 +13,10 @@ pub const YEAR_MS: u64 = MAX_PERIOD_MS / 100;
 
 const MAX_MONTHS: u64 = 1200;
 
-/// A day of 24 hours, in seconds.
 pub(crate) const DAY_S: u64 = 86_400;
 
-/// A week of seven days, in seconds.
 pub(crate) const WEEK_S: u64 = 7 * DAY_S;
 
-/// The unit of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// `ms`
@@ -41,7 +38,6 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The suffix of each unit, and its length.
     const ALL: [(&'static str, Unit, Length); 8] = [
         ("ms", Unit::Millisecond, Length::Ms(1)),
         ("s", Unit::Second, Length::Ms(1_000)),
@@ -71,7 +67,6 @@ pub struct Period {
     length: Length,
 }
 
-/// The length of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Length {
     /// Milliseconds, 1 to [`MAX_PERIOD_MS`].
@@ -80,7 +75,6 @@ pub enum Length {
     Months(u32),
 }
 
-/// The reason why a text is not a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeriodError {
     /// It is not a number with a unit that exists.
@@ -132,7 +126,6 @@ impl Period {
         Ok(Period { count, unit, length: length.ok_or(PeriodError::Range)? })
     }
 
-    /// Returns the length, in milliseconds or in months of the calendar.
     pub fn length(&self) -> Length {
         self.length
     }
@@ -142,7 +135,6 @@ impl Period {
         self.count
     }
 
-    /// Returns the unit in which it was written.
     pub fn unit(&self) -> Unit {
         self.unit
     }

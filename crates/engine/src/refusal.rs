@@ -3,11 +3,8 @@
 /// The reason why a call with valid arguments is an error. Nothing changes then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The key does not hold a bucket.
     NotBucket,
-    /// The key does not hold events and reservations.
     NotWindow,
-    /// The key does not hold a hash.
     NotHash,
     /// The module did not write the value or an entry, or entries contradict each other.
     Foreign,
@@ -19,7 +16,6 @@ pub enum Refusal {
     SumTooLarge,
     /// The id is held.
     Duplicate,
-    /// The key holds as many reservations as it may.
     TooManyReservations,
     /// The reservation of a semaphore cannot be applied.
     Semaphore,

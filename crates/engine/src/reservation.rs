@@ -36,7 +36,6 @@ pub const MAX_ID: usize = 64;
 /// The id of a reservation, 1 to 64 bytes.
 pub type Id = Text<MAX_ID>;
 
-/// Returns whether these bytes can be an id.
 pub fn is_id(bytes: &[u8]) -> bool {
     (1..=MAX_ID).contains(&bytes.len())
 }
@@ -50,7 +49,6 @@ pub fn id_from_random(random: [u8; 16]) -> [u8; 16] {
 /// period of the calendar may be some days longer.
 const MAX_AFTER_US: u64 = (MAX_PERIOD_MS + 31 * 86_400_000) * 1_000;
 
-/// The first byte of a member.
 const MEMBER_PREFIX: u8 = b'#';
 
 /// Room for the longest member: `#` and two digits, the id, numbers of 19, 11, 20, 16 and 20 digits, a rule, and seven marks
@@ -58,7 +56,6 @@ const MEMBER_PREFIX: u8 = b'#';
 const MAX_MEMBER: usize = 256;
 const _: () = assert!(3 + MAX_ID + 19 + 11 + 20 + 16 + 20 + MAX_RULE + 7 == MAX_MEMBER);
 
-/// A reservation as it is stored.
 pub type ReservationMember = Text<MAX_MEMBER>;
 
 /// A quantity that is held for one caller. `I` holds its id and `R` its rule, each borrowed or owned.
@@ -80,7 +77,6 @@ pub struct Reservation<I, R> {
     pub rule: R,
 }
 
-/// A reservation that borrows its id and its rule.
 pub type ReservationRef<'m> = Reservation<&'m [u8], &'m [u8]>;
 
 pub type OwnedReservation = Reservation<Id, RuleText>;
@@ -145,7 +141,6 @@ impl<I: AsRef<[u8]>, R: AsRef<[u8]>> Reservation<I, R> {
         text
     }
 
-    /// Returns the reservation with its id and its rule borrowed.
     pub fn borrowed(&self) -> ReservationRef<'_> {
         let Reservation { ref id, quantity, lease_ms, lease_end_us, gone_us, order_us, ref rule } =
             *self;
@@ -155,7 +150,6 @@ impl<I: AsRef<[u8]>, R: AsRef<[u8]>> Reservation<I, R> {
 }
 
 impl ReservationRef<'_> {
-    /// Returns the reservation with its id and its rule copied.
     pub fn owned(&self) -> OwnedReservation {
         let Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule } = *self;
         let (id, rule) = (Id::from(id), RuleText::from(rule));
@@ -164,7 +158,6 @@ impl ReservationRef<'_> {
 }
 
 impl<I, R> Reservation<I, R> {
-    /// Returns the start of its lease, in Unix microseconds.
     pub fn start_us(&self) -> u64 {
         start_us(self.lease_end_us, self.lease_ms)
     }
@@ -184,7 +177,6 @@ impl<I, R> Reservation<I, R> {
         self.lease_end_us.min(lease_end_us(now_us, self.lease_ms))
     }
 
-    /// Returns whether its lease runs at `now_us`.
     pub fn runs(&self, now_us: u64) -> bool {
         self.seen_lease_end_us(now_us) > now_us
     }
@@ -200,7 +192,6 @@ impl<I, R> Reservation<I, R> {
 pub struct Hold {
     /// The time at which it stops holding, in Unix microseconds.
     pub gone_us: u64,
-    /// The quantity that it takes from the limit until then.
     pub quantity: u64,
 }
 
@@ -221,7 +212,6 @@ pub struct ReservationView<'z> {
 }
 
 impl<'z> ReservationView<'z> {
-    /// Creates a view of reservations as seen at `now_us`.
     pub fn at(now_us: u64, zones: &'z mut Zones) -> ReservationView<'z> {
         ReservationView { now_us, zones, last: None }
     }
@@ -261,9 +251,7 @@ impl<'z> ReservationView<'z> {
 /// A live reservation, as RL.HELD lists it.
 #[derive(Clone, Copy, Debug)]
 pub struct HeldReservation {
-    /// The id that its caller chose or the server made: 1 to 64 bytes.
     pub id: Id,
-    /// The quantity that it holds.
     pub quantity: u64,
     /// Microseconds until its lease ends. 0 if the lease has ended but the reservation still holds.
     pub left_us: u64,
@@ -272,7 +260,6 @@ pub struct HeldReservation {
 }
 
 impl HeldReservation {
-    /// Returns a live reservation as it is at `now_us`.
     pub fn of(one: &ReservationRef, now_us: u64) -> HeldReservation {
         HeldReservation {
             id: Id::from(one.id),
@@ -302,7 +289,6 @@ pub fn member_prefix(id: &[u8]) -> ReservationMember {
     text
 }
 
-/// Splits a member into its id and the rest.
 fn split_id(member: &[u8]) -> Option<(&[u8], &[u8])> {
     let &[MEMBER_PREFIX, tens, ones, b':', ref rest @ ..] = member else { return None };
     let length = usize::try_from(parse_digits_of(&[tens, ones])?).ok()?;
@@ -310,7 +296,6 @@ fn split_id(member: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((id, rest.strip_prefix(b":")?))
 }
 
-/// Returns the end of a lease that begins at `start_us`, in Unix microseconds.
 pub fn lease_end_us(start_us: u64, lease_ms: u64) -> u64 {
     start_us.saturating_add(lease_ms.saturating_mul(1_000))
 }

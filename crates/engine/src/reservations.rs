@@ -286,7 +286,6 @@ impl Reservations {
         }
     }
 
-    /// Returns the place of a new reservation in the order of arrival.
     pub fn next_order_us(&self, now_us: u64) -> u64 {
         match &self.stored {
             ListOrIndex::List(all) => {
@@ -316,7 +315,6 @@ impl Reservations {
         until_us.filter(|until_us| *until_us > self.now_us)
     }
 
-    /// Adds a reservation that was made.
     pub fn add(&mut self, reservation: &ReservationRef) {
         self.is_changed = true;
         match &mut self.stored {
@@ -427,7 +425,6 @@ impl From<SortedHolds> for Reservations {
     }
 }
 
-/// A sorted list of holds.
 #[derive(Clone, Debug, Default)]
 pub struct SortedHolds {
     /// Most keys have at most one, which takes no memory of its own.
@@ -447,7 +444,6 @@ impl SortedHolds {
         self.holds.iter().map(|hold| u128::from(hold.quantity)).sum()
     }
 
-    /// Returns the time at which the last of them is gone.
     pub fn last_gone_us(&self) -> Option<u64> {
         self.holds.last().map(|hold| hold.gone_us)
     }

@@ -170,7 +170,6 @@ pub struct RuleNow {
     max_entries: u32,
 }
 
-/// The way in which events expire.
 #[derive(Clone, Copy, Debug, Default)]
 enum Expiring {
     /// Each on its own, after this length.
@@ -213,12 +212,10 @@ impl RuleNow {
         self.horizon_us.is_none_or(|horizon_us| newest.newest_us > horizon_us)
     }
 
-    /// Returns the moment in Unix microseconds.
     pub fn now_us(&self) -> u64 {
         self.now_us
     }
 
-    /// Returns the horizon: the latest time of an event that no longer counts. `None` if all events count.
     pub fn horizon_us(&self) -> Option<u64> {
         self.horizon_us
     }
@@ -250,7 +247,6 @@ impl RuleNow {
         !matches!(self.expiring, Expiring::Semaphore)
     }
 
-    /// Returns whether the window slides.
     pub(crate) fn is_sliding(&self) -> bool {
         matches!(self.expiring, Expiring::Sliding { .. })
     }

@@ -16,13 +16,11 @@ impl<const N: usize> Default for Text<N> {
 }
 
 impl<const N: usize> Text<N> {
-    /// Creates an empty text.
     pub const fn new() -> Self {
         const { assert!(N <= u16::MAX as usize, "the length fits") };
         Text { bytes: [0; N], len: 0 }
     }
 
-    /// Returns the text so far.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or_default()
     }
@@ -38,7 +36,6 @@ impl<const N: usize> Text<N> {
         }
     }
 
-    /// Turns ASCII letters into lower case.
     pub(crate) fn make_lowercase(&mut self) {
         self.bytes.make_ascii_lowercase();
     }

@@ -43,11 +43,9 @@ const FRACTION_DIGITS: usize = 9;
 const MAX_DEBT_NS: u64 = MAX_PERIOD_MS * NS_PER_MS;
 const MAX_DEBT: Attos = MAX_DEBT_NS as Attos * ATTOS_PER_NS;
 
-/// The digits of [`MAX_DEBT_NS`].
 const DEBT_DIGITS: usize = 19;
 const _: () = assert!(MAX_DEBT_NS < 10u64.pow(DEBT_DIGITS as u32));
 
-/// The stored value of a bucket, without allocation.
 pub type StoredText = Text<MAX_VALUE>;
 
 /// The length of the longest stored value: nanoseconds, a point, the fraction, a plus sign, the debt, and a ban.
@@ -141,7 +139,6 @@ impl Stored {
         text
     }
 
-    /// Returns the ban, or the mark that a past one left.
     pub fn ban(self) -> Option<Ban> {
         self.ban
     }
@@ -162,7 +159,6 @@ impl Stored {
         self.ns.saturating_add(u64::from(self.attos > 0)).div_ceil(1_000)
     }
 
-    /// Returns the debt in nanoseconds.
     pub fn debt_ns(self) -> u64 {
         self.debt_ns
     }
@@ -247,12 +243,9 @@ impl Rate {
     }
 }
 
-/// The change to write to a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BucketEdit {
-    /// The key stays as it is.
     Keep,
-    /// The key holds this state.
     Store(Stored),
     /// The key is deleted, because the bucket is full.
     Delete,
@@ -284,7 +277,6 @@ impl<'r> Bucket<'r> {
         Bucket { rate, now_us, now, empty, tat: now, stored_tat: now, is_from_future: false, ban }
     }
 
-    /// Sets the state to a stored one.
     pub fn set(&mut self, stored: Stored) {
         let debt = u128::from(stored.debt_ns).saturating_mul(ATTOS_PER_NS);
         let last = self.empty.saturating_add(debt);
@@ -299,7 +291,6 @@ impl<'r> Bucket<'r> {
         }
     }
 
-    /// Returns the moment in Unix microseconds.
     pub fn now_us(&self) -> u64 {
         self.now_us
     }
@@ -352,7 +343,6 @@ impl<'r> Bucket<'r> {
         self.tat.saturating_add(self.rate.cost(quantity)).saturating_sub(self.empty)
     }
 
-    /// Returns the quantity that is left.
     #[inline(always)]
     fn remaining(&self) -> u64 {
         if self.tat > self.empty || self.ban.runs() {
@@ -448,7 +438,6 @@ impl<'r> Bucket<'r> {
         Stored { ban, ..Stored::new(tat, debt_ns) }
     }
 
-    /// Returns the decision about a call with this verdict, on the bucket as it is now.
     // Inlined so that the large result is not copied.
     #[inline(always)]
     pub fn decision(&self, verdict: Verdict) -> Decision {

@@ -64,7 +64,6 @@ struct TopCounts {
 }
 
 impl TopCounts {
-    /// Creates counts of at most `max_keys` keys.
     fn new(max_keys: usize) -> TopCounts {
         TopCounts { max_keys, ..TopCounts::default() }
     }
@@ -81,7 +80,6 @@ impl TopCounts {
         self.by_hash.find(hash, is_it).copied()
     }
 
-    /// Counts an occurrence of `key`.
     fn add(&mut self, key: DbKey) {
         let hash = self.hash(key);
         let found = self.find(key, hash).and_then(|at| self.entries.get_mut(at));
@@ -111,7 +109,6 @@ impl TopCounts {
         self.index_by_hash(hash, at);
     }
 
-    /// Adds the entry at `at` to the hash table.
     fn index_by_hash(&mut self, hash: u64, at: usize) {
         let TopCounts { by_hash, entries, .. } = self;
         by_hash.insert_unique(hash, at, |at| entries.get(*at).map_or(0, |entry| entry.hash));
@@ -138,7 +135,6 @@ impl TopCounts {
         min.filter(|_| self.entries.len() >= self.max_keys).unwrap_or(0)
     }
 
-    /// Returns the count of `key`. `None` if it is not counted.
     fn times(&self, key: DbKey) -> Option<TopCount> {
         let at = self.find(key, self.hash(key))?;
         self.entries.get(at).map(|entry| entry.times)
@@ -153,11 +149,9 @@ impl TopCounts {
 /// A key among the most frequent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopRow {
-    /// The number of its database.
     pub db: i32,
     /// Its name, which the caller may have cut.
     pub name: Box<[u8]>,
-    /// The number of times that it occurred.
     pub times: TopCount,
 }
 
@@ -167,22 +161,18 @@ pub const GENERATION_US: u64 = 600_000_000;
 /// The most frequent keys of the last 10 to 20 minutes: the present generation, and the one before it.
 #[derive(Debug, Default)]
 pub struct TopKeys {
-    /// The counts of the present generation.
     current: TopCounts,
-    /// The counts of the generation before it.
     previous: TopCounts,
     /// The start of the present generation, in Unix microseconds.
     since_us: u64,
 }
 
 impl TopKeys {
-    /// Creates an empty count of at most `max_keys` keys in each generation.
     pub fn new(max_keys: usize) -> TopKeys {
         let (current, previous) = (TopCounts::new(max_keys), TopCounts::new(max_keys));
         TopKeys { current, previous, since_us: 0 }
     }
 
-    /// Counts an occurrence of `key` at `now_us`.
     pub fn add(&mut self, key: DbKey, now_us: u64) {
         self.rotate(now_us);
         self.current.add(key);

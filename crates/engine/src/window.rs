@@ -117,7 +117,6 @@ impl WindowCount {
         Ok(())
     }
 
-    /// Returns the rule at the moment of the count.
     pub(crate) fn rule_now(&self) -> &RuleNow {
         &self.rule_now
     }

@@ -44,7 +44,6 @@ impl Demand {
         }
     }
 
-    /// Updates the average.
     pub fn update(&mut self, now_ns: i64) {
         // The clock of a test may go back.
         let passed = now_ns.saturating_sub(self.updated_at_ns).max(0) as f64;

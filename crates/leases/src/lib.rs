@@ -38,7 +38,6 @@
 //! is settled, so nothing more is spent of it. Each RL.APPLY of a batch has the same quantity.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod demand;
 mod round;
@@ -97,10 +96,8 @@ fn as_ns(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(MS)
 }
 
-/// What a limit decided about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The call may go ahead.
     Allowed,
     /// Too much is counted, or the limit can never allow the call.
     Denied,
@@ -108,10 +105,8 @@ pub enum Decision {
     Held,
 }
 
-/// The reply to a take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The decision about the take.
     pub decision: Decision,
     /// The limit, by the server's last reply.
     pub limit: u64,
@@ -123,10 +118,8 @@ pub struct Reply {
     pub reset_after_ms: u64,
 }
 
-/// Why a take is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeError {
-    /// [`Leases::close`] was called.
     Closed,
     /// The policy is a semaphore, as only the server knows. A semaphore cannot be leased.
     Semaphore,
@@ -146,7 +139,6 @@ pub enum Failure<E> {
 /// The limit that is leased. The caller has checked its words.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// The key of the window.
     pub key: Vec<u8>,
     /// The words of the window before the quantity: limit and period, or the name of a policy with its `@`.
     pub window: Vec<Vec<u8>>,
@@ -197,7 +189,6 @@ impl Batch {
     }
 }
 
-/// A denial that is remembered.
 #[derive(Clone, Debug)]
 struct Denial {
     reply: Reply,
@@ -331,7 +322,6 @@ impl<E: Clone> Leases<E> {
         }
     }
 
-    /// Returns the limit that is leased.
     pub fn terms(&self) -> &Terms {
         &self.terms
     }

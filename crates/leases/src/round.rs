@@ -9,17 +9,13 @@ use super::{
 /// A value of the server's reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// No value.
     Nil,
-    /// An integer.
     Integer(i64),
     /// Text. The leases only need to know that there is some.
     Text,
-    /// Several values.
     Array(Vec<Value>),
 }
 
-/// An error reply of the server.
 #[derive(Clone, Debug)]
 pub struct ErrorReply<E> {
     /// The code that its text begins with, such as `READONLY`.
@@ -36,7 +32,6 @@ pub(super) struct LostReservation {
     again_at_ns: Option<i64>,
 }
 
-/// A reservation to make.
 #[derive(Clone, Debug)]
 struct Request {
     id: String,
@@ -66,7 +61,6 @@ enum Item {
 pub struct Round {
     sent_at: Now,
     items: Vec<Item>,
-    /// The words of the commands.
     pub commands: Vec<Vec<Vec<u8>>>,
 }
 
@@ -418,14 +412,12 @@ fn number(number: u64) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 
-/// A reply to the command of an item.
 enum ItemReply {
     Decision(Decided),
     /// The number of reservations that were settled.
     Count(u64),
 }
 
-/// A reply to RL.ACQUIRE.
 struct Decided {
     reply: Reply,
     /// False under SHADOW.

@@ -23,12 +23,10 @@ use std::cell::{Cell, Ref};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A call to a server in memory.
 pub(super) struct MemoryCall<'a> {
     pub(super) server: &'a MemoryServer,
     words: &'a [&'a [u8]],
     reply: &'a ValueBuilder,
-    /// The ticket of the call, once it waits.
     pub(super) ticket: Cell<Option<Ticket>>,
 }
 

@@ -71,7 +71,6 @@ impl MemoryServer {
         }
     }
 
-    /// Ends the waits that are due at `now_us`.
     fn end_due(&mut self, now_us: u64) {
         self.set_time(now_us);
         let passed_us = self.clock.passed_us;
@@ -112,7 +111,6 @@ impl MemoryServer {
         }
     }
 
-    /// Sets the clock to the time of a call.
     pub(super) fn set_time(&mut self, now_us: u64) {
         let WaitClock { wall_us, passed_us } = &mut self.clock;
         *passed_us = passed_us.saturating_add(now_us.saturating_sub(*wall_us));

@@ -15,7 +15,6 @@ pub(super) fn plain_name(name: &[u8]) -> Vec<u8> {
 }
 
 impl MemoryServer {
-    /// Returns the setting with this plain name, if it is a number.
     fn number_named(&self, name: &[u8]) -> Option<&NumberSetting> {
         self.numbers.all().into_iter().find(|number| number.name.to_bytes() == name)
     }

@@ -7,7 +7,6 @@ use std::cell::RefCell;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     Nil,
-    /// A signed integer of 64 bits.
     Integer(i64),
     /// A string of any bytes.
     Bulk(Vec<u8>),
@@ -17,7 +16,6 @@ pub enum Value {
     Error(String),
 }
 
-/// Builds a reply from its elements.
 #[derive(Default)]
 pub(super) struct ValueBuilder {
     written: RefCell<PartialReply>,

@@ -14,7 +14,6 @@ pub struct LeaseEnds {
 }
 
 impl LeaseEnds {
-    /// Returns the approximate size in bytes.
     pub fn bytes(&self) -> usize {
         /// The bytes of a time and a number, in nodes that are at least half full.
         const PER_END: usize = 32;

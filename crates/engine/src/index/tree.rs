@@ -43,7 +43,6 @@ enum Item {
 }
 
 impl Item {
-    /// Returns the key of the last entry.
     fn last(&self) -> Key {
         match self {
             Item::Entry(key, _) => *key,
@@ -63,12 +62,9 @@ fn sum(items: &[Item]) -> Total {
     items.iter().map(Item::total).fold(0, Total::saturating_add)
 }
 
-/// Items in order.
 #[derive(Debug, Default)]
 struct Node {
-    /// The key of the last entry.
     last: Key,
-    /// The total of all entries.
     total: Total,
     items: Vec<Item>,
 }
@@ -160,7 +156,6 @@ impl Tree {
         Tree { root: Node::new(items) }
     }
 
-    /// Adds an entry.
     pub fn insert(&mut self, key: Key, quantity: u64) {
         if let Some(rest) = self.root.insert(key, quantity) {
             let first = std::mem::take(&mut self.root);
@@ -168,12 +163,10 @@ impl Tree {
         }
     }
 
-    /// Removes the entry with this key.
     pub fn remove(&mut self, key: Key) {
         self.root.remove(key);
     }
 
-    /// Returns the key of the first entry.
     pub fn first(&self) -> Option<Key> {
         let mut node = &self.root;
         loop {

@@ -77,7 +77,6 @@ pub(super) struct Place {
 pub(super) struct Turns {
     /// The first call of each caller.
     first: BTreeSet<Place>,
-    /// The number of calls in the line.
     calls: usize,
     /// The callers of each LEAVE that has any.
     levels: BTreeMap<u64, Level>,
@@ -165,7 +164,6 @@ impl Turns {
         self.calls
     }
 
-    /// Returns the place of the head.
     pub(super) fn head(&self) -> Option<&Place> {
         self.first.first()
     }

@@ -7,7 +7,6 @@ pub const BUDGET_US: u64 = 1_000;
 /// Commands get a new budget after this time, even if no turn of the event loop was seen to end.
 const RENEWED_US: u64 = 20_000;
 
-/// The cause of work on waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// A command that may have changed a key.
@@ -51,12 +50,10 @@ impl WorkBudget {
         self.work = Some(Work { cause, began_us: now_us });
     }
 
-    /// Returns whether work has begun and not ended.
     pub fn is_working(&self) -> bool {
         self.work.is_some()
     }
 
-    /// Returns whether the work may take another step.
     pub fn has_time(&self, now_us: u64) -> bool {
         let Some(work) = &self.work else { return false };
         self.spent_us.saturating_add(now_us.saturating_sub(work.began_us)) < BUDGET_US
@@ -68,7 +65,6 @@ impl WorkBudget {
         self.rests_until_us
     }
 
-    /// Ends the work, and returns the microseconds that it took.
     pub fn end(&mut self, now_us: u64) -> u64 {
         let Some(work) = self.work.take() else { return 0 };
         let took_us = now_us.saturating_sub(work.began_us);

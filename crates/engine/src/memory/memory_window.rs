@@ -9,7 +9,6 @@ use crate::reservations::{Reservations, MAX_HEALED_LEASES};
 use crate::store::{Settlement, WindowEdit, WindowKey};
 use std::convert::Infallible;
 
-/// A window in memory.
 #[derive(Debug, Default)]
 pub(super) struct WindowValue {
     pub events: Zset,

@@ -19,9 +19,7 @@ pub struct EntryEdit {
 /// A range of times in Unix microseconds, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeRange {
-    /// The earliest time.
     pub from_us: u64,
-    /// The latest time.
     pub to_us: u64,
 }
 
@@ -52,7 +50,6 @@ pub enum EventChange {
     Record {
         /// The quantity to count. The sum of all events saturates at [`MAX_SUM`].
         weight: u64,
-        /// The event is a denied call.
         denied: bool,
         /// The limit. Events beyond it are counted coarsely.
         limit: u64,
@@ -61,7 +58,6 @@ pub enum EventChange {
     Uncount { quantity: u64 },
 }
 
-/// A change that was planned.
 #[derive(Clone, Copy, Debug)]
 pub struct EventPlan {
     pub edit: EventEdit,
@@ -122,7 +118,6 @@ impl<E: Entries> EditBuilder<'_, E> {
         EditBuilder { count, entries, edit, recorded: 0, denied: false, uncounted: 0 }
     }
 
-    /// Counts an event of `weight` now.
     fn record(&mut self, weight: u64, denied: bool, limit: u64) {
         let now_us = self.count.rule_now.now_us();
         let counted = self.count.counted();
@@ -159,7 +154,6 @@ impl<E: Entries> EditBuilder<'_, E> {
         }
     }
 
-    /// Uncounts at most `quantity`, the oldest events first.
     fn uncount(&mut self, quantity: u64) -> Result<(), E::Error> {
         let (Some(_), Some(newest)) = (self.count.oldest, self.count.newest) else { return Ok(()) };
         let (after_us, until_us) =

@@ -7,13 +7,10 @@ use crate::decision::{Ask, Manner, Obstacle, Quantity};
 pub(crate) struct WindowUsage {
     /// The largest sum of counted events and held reservations at one time.
     pub limit: u64,
-    /// The sum of the counted events.
     pub counted: u64,
-    /// The sum of the held reservations.
     pub held: u128,
 }
 
-/// Whether there is room for an [`Ask`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     /// There is, and it takes this quantity.
@@ -57,7 +54,6 @@ impl WindowUsage {
         !allows(ask) && allows(&Ask { leave: 0, ..*ask })
     }
 
-    /// Returns the quantity that is left.
     pub fn remaining(&self) -> u64 {
         let free = self.limit.saturating_sub(self.counted);
         u64::try_from(u128::from(free).saturating_sub(self.held)).unwrap_or(0)
