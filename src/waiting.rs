@@ -49,7 +49,7 @@ use engine::line::{
 };
 use engine::reservation::id_from_random;
 use engine::store::{Access, EmptiedKey as _};
-use engine::text::Text;
+use engine::text::ShortText;
 use engine::{DbKey, Decision, Mode, OwnedDbKey, Request};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -73,7 +73,7 @@ pub struct Waiting {
 
 const SECRET_LEN: usize = 16;
 
-type BlockingKey = Text<{ SECRET_LEN + 4 }>;
+type BlockingKey = ShortText<{ SECRET_LEN + 4 }>;
 
 type ServerLines = Lines<ServerLineTypes>;
 
@@ -122,7 +122,7 @@ impl Waiting {
         let (result, timer_change) = self.lines.with(|lines| {
             let result = transition(lines, now_us);
             self.line_count.store(lines.lines(), Ordering::Relaxed);
-            (result, lines.timer(now_us))
+            (result, lines.update_timer(now_us))
         });
         match timer_change {
             TimerChange::Keep => {}
@@ -371,14 +371,15 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
 #[cold]
 fn wake_line<'c>(state: &'static State, key_ctx: KeyContext<'c>, emptied: Option<&EmptiedKey<'c>>) {
     let waiting = &state.waiting;
-    let wake = || waiting.change(|lines, now_us| lines.wake(key_ctx.db_key(), now_us));
+    let make_head_due =
+        || waiting.change(|lines, now_us| lines.make_head_due(key_ctx.db_key(), now_us));
     if !key_ctx.ctx.is_single_call() {
         // A transaction or a script is one step for those who wait. The timer fires after it.
-        wake();
+        make_head_due();
         return;
     }
     let work = waiting.begin_work(Cause::Command);
-    let Some(line) = wake() else { return };
+    let Some(line) = make_head_due() else { return };
     if work.has_time() && accepts_write_in_call(key_ctx.ctx, key_ctx.name) {
         let keyspace = ServerKeyspace::new(state).for_waiters(Some(Acceptance::Accepted));
         try_heads(&keyspace, line, key_ctx, emptied, || work.has_time());

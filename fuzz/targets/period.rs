@@ -2,7 +2,7 @@
 #![no_main]
 
 use engine::period::{Length, Period, MAX_PERIOD_MS};
-use engine::text::Text;
+use engine::text::ShortText;
 use libfuzzer_sys::fuzz_target;
 
 /// The year 9999, where calendars end.
@@ -11,7 +11,7 @@ const END_US: u64 = 253_402_207_200_000_000;
 fuzz_target!(|input: (u64, &[u8])| {
     let (us, text) = input;
     let Ok(period) = Period::parse(text) else { return };
-    let mut written = Text::<40>::new();
+    let mut written = ShortText::<40>::new();
     period.write(&mut written);
     assert_eq!(Period::parse(written.as_bytes()), Ok(period));
     let length = period.length();

@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use engine::model::{bucket, stored_after, throttle};
-use engine::throttle::{BucketEdit, Rate, Stored};
+use engine::throttle::{BucketEdit, Rate, StoredBucket};
 use engine::{Ask, Manner, Quantity, Verdict};
 use libfuzzer_sys::fuzz_target;
 
@@ -84,7 +84,7 @@ impl FuzzCall {
 fuzz_target!(|input: ThrottleInput| {
     let Some((mut rate, mut limit, mut count, mut period_ms)) = input.rate.rate() else { return };
     let mut now_us = input.start_us % LATE_US;
-    let mut stored = input.stored.and_then(Stored::decode);
+    let mut stored = input.stored.and_then(StoredBucket::decode);
     for call in input.calls.iter().take(200) {
         let moves_us = call.moves_us >> (call.shifts[0] % 64);
         now_us = now_us.saturating_add_signed(moves_us).min(LATE_US);
@@ -112,7 +112,7 @@ fuzz_target!(|input: ThrottleInput| {
 
         let after = stored_after(stored, next);
         if let BucketEdit::Store(stored) = next {
-            assert_eq!(Stored::decode(stored.encode().as_bytes()), Some(stored));
+            assert_eq!(StoredBucket::decode(stored.encode().as_bytes()), Some(stored));
             assert!(stored.full_at_us() >= now_us);
         }
         match verdict {

@@ -5,7 +5,7 @@ use crate::redis::key::KeyValue;
 use crate::state::State;
 use commands::error::Error;
 use engine::store::{self, Access};
-use engine::throttle::{BucketEdit, Stored};
+use engine::throttle::{BucketEdit, StoredBucket};
 
 /// The bucket under a key, for one call.
 pub struct ServerBucket<'c> {
@@ -18,7 +18,7 @@ pub struct ServerBucket<'c> {
 impl store::BucketKey for ServerBucket<'_> {
     type Error = Error;
 
-    fn read(&mut self) -> Result<Option<Stored>, Error> {
+    fn read(&mut self) -> Result<Option<StoredBucket>, Error> {
         self.key = KeyHandle::open(self.state, self.key_ctx, self.access)?;
         match self.key.reader().value() {
             KeyValue::Empty => Ok(None),
@@ -41,6 +41,6 @@ impl store::BucketKey for ServerBucket<'_> {
 }
 
 /// Decodes a bucket. Refuses a string that the module did not write.
-pub(super) fn decode_bucket(text: &[u8]) -> Result<Stored, Error> {
-    Stored::decode(text).ok_or(Error::ForeignString)
+pub(super) fn decode_bucket(text: &[u8]) -> Result<StoredBucket, Error> {
+    StoredBucket::decode(text).ok_or(Error::ForeignString)
 }

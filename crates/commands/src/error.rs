@@ -3,7 +3,7 @@
 
 use engine::anchor::{Anchor, Unfit};
 use engine::period::YEAR_MS;
-use engine::text::Text;
+use engine::text::ShortText;
 use engine::Refusal;
 use std::fmt;
 use std::panic::Location;
@@ -11,11 +11,11 @@ use std::panic::Location;
 /// A word of a client, as an error repeats it: at most 64 bytes, with `?` in place of everything but printable ASCII,
 /// because other bytes might end the line of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EchoedWord(Text<64>);
+pub struct EchoedWord(ShortText<64>);
 
 impl From<&[u8]> for EchoedWord {
     fn from(word: &[u8]) -> EchoedWord {
-        let mut text = Text::new();
+        let mut text = ShortText::new();
         for byte in word.iter().take(64) {
             text.push(&[if byte.is_ascii_graphic() { *byte } else { b'?' }]);
         }

@@ -9,7 +9,7 @@ use crate::waiting::WaitingKeyspace;
 use engine::ban::BanNow;
 use engine::entry::Entries;
 use engine::store::WindowKey;
-use engine::throttle::Stored;
+use engine::throttle::StoredBucket;
 
 /// The name and the value of a field in the reply. `None` becomes -1.
 type Field = (&'static str, Option<u64>);
@@ -58,7 +58,7 @@ fn number(len: usize) -> Option<u64> {
     Some(u64::try_from(len).unwrap_or(u64::MAX))
 }
 
-fn bucket_fields(stored: &Stored, now_us: u64) -> Vec<Field> {
+fn bucket_fields(stored: &StoredBucket, now_us: u64) -> Vec<Field> {
     let full_in_us = stored.full_at_us().saturating_sub(now_us);
     vec![
         ("full_in", Some(full_in_us.div_ceil(1_000))),

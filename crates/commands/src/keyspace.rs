@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use engine::reservation::Id;
 use engine::store::{Access, Store, WindowKey};
-use engine::throttle::Stored;
+use engine::throttle::StoredBucket;
 use engine::top_keys::TopRow;
 
 /// The window of a key of these keys.
@@ -60,6 +60,6 @@ pub trait Keyspace {
 pub enum KeyState<W> {
     /// Nothing: there is no key.
     Missing,
-    Bucket(Stored),
+    Bucket(StoredBucket),
     Window(W),
 }

@@ -48,8 +48,8 @@ pub(crate) fn top_keys<'a, C: ServerCall<'a>>(
         sink.array(4);
         sink.text(&row.name);
         sink.integer(i64::from(row.db));
-        sink.unsigned(row.times.count);
-        sink.unsigned(row.times.overcount);
+        sink.unsigned(row.occurrences.count);
+        sink.unsigned(row.occurrences.overcount);
     }
     Ok(CallResult::Allowed)
 }

@@ -35,7 +35,7 @@ impl<'a> Block<'a> {
     /// Returns what decides the place of a request in a line.
     pub(crate) fn turn(&self, request: &Request) -> Turn<'a> {
         let (leave, quantity) = (request.leave(), request.ask.quantity.wanted());
-        Turn { leave, who: self.who, weight: self.weight, quantity }
+        Turn { leave, caller: self.who, weight: self.weight, quantity }
     }
 }
 
@@ -507,7 +507,7 @@ fn note_end<S: WaitingKeyspace>(
     for part in parts.iter().filter(|part| granted && part.takes() && part.index != at) {
         if let (Some(limit), Some(turn)) = (call.limits.get(part.index), call.turn(part.index)) {
             let key = limit.key.borrowed();
-            keyspace.change(|lines, _| lines.pass(key, &turn, Some(ticket)));
+            keyspace.change(|lines, _| lines.count_turn(key, &turn, Some(ticket)));
         }
     }
 }
@@ -601,6 +601,6 @@ pub(crate) fn pass<S: WaitingKeyspace>(
 ) {
     if keyspace.read_lines(key, |lines, key| lines.waiting_on(key)) > 0 {
         let name = keyspace.name(key);
-        keyspace.change(|lines, _| lines.pass(name.borrowed(), &block.turn(request), None));
+        keyspace.change(|lines, _| lines.count_turn(name.borrowed(), &block.turn(request), None));
     }
 }

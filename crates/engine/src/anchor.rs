@@ -1,6 +1,6 @@
 //! Anchors, from which windows are counted: `09:00`, `sun`, `mon@09:00`, `15`, `31@09:00`, `04-06`, `2026-01-31@09:00:30`.
 
-use crate::decimal::{parse_u64, split_once, two_digits};
+use crate::decimal::{parse_two_digits, parse_u64, split_once};
 use crate::period::{Length, Period, Unit, DAY_S, WEEK_S};
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::Offset;
@@ -190,9 +190,9 @@ pub(crate) fn wall_s(wall: DateTime) -> Option<i64> {
 /// Parses `HH:MM` or `HH:MM:SS`.
 pub(crate) fn parse_time(text: &[u8]) -> Option<Time> {
     let (hour, minute, second) = match *text {
-        [h1, h2, b':', m1, m2] => (two_digits(h1, h2)?, two_digits(m1, m2)?, 0),
+        [h1, h2, b':', m1, m2] => (parse_two_digits(h1, h2)?, parse_two_digits(m1, m2)?, 0),
         [h1, h2, b':', m1, m2, b':', s1, s2] => {
-            (two_digits(h1, h2)?, two_digits(m1, m2)?, two_digits(s1, s2)?)
+            (parse_two_digits(h1, h2)?, parse_two_digits(m1, m2)?, parse_two_digits(s1, s2)?)
         }
         _ => return None,
     };
@@ -200,7 +200,7 @@ pub(crate) fn parse_time(text: &[u8]) -> Option<Time> {
 }
 
 fn parse_day(text: &[u8]) -> Result<(AnchorKind, Date), AnchorError> {
-    let number = |tens, ones| two_digits(tens, ones).ok_or(AnchorError::Syntax);
+    let number = |tens, ones| parse_two_digits(tens, ones).ok_or(AnchorError::Syntax);
     Ok(match *text {
         [_] | [_, _] => {
             let day = parse_u64(text).filter(|day| (1..=31).contains(day));

@@ -12,7 +12,7 @@
 use crate::decimal::{parse_u64, split_once};
 use crate::entry::LAST_US;
 use crate::period::YEAR_MS;
-use crate::text::Text;
+use crate::text::ShortText;
 
 /// The first byte of a stored ban. As a member of a sorted set it comes before all reservations; in the string of a bucket
 /// it is the only byte of its kind.
@@ -22,7 +22,7 @@ pub const BAN_PREFIX: u8 = b'!';
 pub(crate) const MAX_BAN_BYTES: usize = 26;
 
 /// The stored form of a ban: a member of a sorted set, or the end of a bucket's string.
-pub type BanText = Text<MAX_BAN_BYTES>;
+pub type BanText = ShortText<MAX_BAN_BYTES>;
 
 /// A ban, or the mark that a past one left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Ban {
     }
 
     /// Appends the stored form, such as `!1795224399544~600000`.
-    pub fn write<const N: usize>(&self, text: &mut Text<N>) {
+    pub fn write<const N: usize>(&self, text: &mut ShortText<N>) {
         text.push(&[BAN_PREFIX]);
         text.push_number(self.end_ms, 1);
         text.push(b"~");
@@ -126,7 +126,7 @@ impl BanNow {
 
     /// Returns the ban after a call that closes the key for `length_ms` from `now_us` on (FORCE). A ban that ends then or
     /// later stays as it is.
-    pub(crate) fn closed(self, now_us: u64, length_ms: u64) -> BanNow {
+    pub(crate) fn close(self, now_us: u64, length_ms: u64) -> BanNow {
         let new = BanNow::starting(now_us, length_ms);
         if self.left_us < new.left_us {
             new
@@ -147,7 +147,7 @@ impl BanNow {
     }
 
     /// Removes the mark of a ban that is over. Called for a key that was found clear, before the call adds anything.
-    pub(crate) fn end_mark(&mut self) {
+    pub(crate) fn drop_mark(&mut self) {
         if !self.runs() {
             *self = BanNow::default();
         }

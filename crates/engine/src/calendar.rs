@@ -14,19 +14,19 @@
 //! ```
 
 use crate::anchor::{parse_time, wall_s, Anchor, Series, Spacing, Unfit};
-use crate::decimal::spelled;
+use crate::decimal::base64_char;
 use crate::period::{Length, Period, Unit, DAY_S, WEEK_S};
-use crate::text::Text;
+use crate::text::ShortText;
 use jiff::civil::{DateTime, Time};
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{Span, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The name of a zone. The longest name has 32 bytes.
-pub type ZoneName = Text<64>;
+pub type ZoneName = ShortText<64>;
 
 /// The number of windows of a zone that are cached: this month and the next for each day on which customers may be billed.
-const CACHED: usize = 64;
+const MAX_CACHED: usize = 64;
 
 /// The most corrections of a guessed window number, by one each. A guess is off by one if the day or the hour of the anchor
 /// has not come yet, and by one more if clocks are set. That makes two, and four leave room.
@@ -108,7 +108,7 @@ impl Zones {
             return Some(*zone);
         }
         let text = std::str::from_utf8(name).ok()?;
-        let (name, rules) = match offset(name) {
+        let (name, rules) = match parse_offset(name) {
             Some(offset) => (ZoneName::from(name), TimeZone::fixed(offset)),
             None => {
                 let (name, rules) = named_rules(text, self.source)?;
@@ -117,7 +117,7 @@ impl Zones {
         };
         let zone = Zone(self.zones.len());
         // All at once, so that later calls allocate nothing.
-        self.zones.push(KnownZone { name, rules, windows: VecDeque::with_capacity(CACHED) });
+        self.zones.push(KnownZone { name, rules, windows: VecDeque::with_capacity(MAX_CACHED) });
         self.by_name.insert(lower.as_bytes().into(), zone);
         Some(zone)
     }
@@ -149,7 +149,7 @@ impl Zones {
             return Some(*window);
         }
         let window = division.window_at(rules, now_us)?;
-        windows.truncate(CACHED - 1);
+        windows.truncate(MAX_CACHED - 1);
         windows.push_front((division, window));
         Some(window)
     }
@@ -175,11 +175,11 @@ pub(crate) fn zone_code(name: &[u8]) -> [u8; 4] {
     let mix = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     let hash = name.iter().fold(0x811c_9dc5, mix);
     let hash = (hash >> 24) ^ (hash & 0x00ff_ffff);
-    [18, 12, 6, 0].map(|shift| spelled((hash >> shift) as u8))
+    [18, 12, 6, 0].map(|shift| base64_char((hash >> shift) as u8))
 }
 
 /// Parses `+08:00` or `-05:30`: hours up to 23 and minutes.
-fn offset(text: &[u8]) -> Option<Offset> {
+fn parse_offset(text: &[u8]) -> Option<Offset> {
     let (sign, time) = text.split_first().filter(|(_, time)| time.len() == "08:00".len())?;
     let time = parse_time(time)?.duration_since(Time::midnight());
     match sign {
@@ -305,14 +305,14 @@ impl Division {
 fn part_at(seconds: i64, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> {
     // The start of a window on the wall clock, and the time for which the wall clock has shown that window.
     let wall_part = |at_s: i64| {
-        let wall_s = shown_at(zone, at_s)?;
+        let wall_s = wall_s_at(zone, at_s)?;
         let since_s = wall_s.checked_rem_euclid(seconds)?;
         Some((wall_s.checked_sub(since_s)?, since_s))
     };
     let (wall_start_s, since_s) = wall_part(now_s)?;
     let mut start_s = now_s.checked_sub(since_s)?;
     let mut end_s = start_s.checked_add(seconds)?;
-    if shown_at(zone, start_s)? != wall_start_s {
+    if wall_s_at(zone, start_s)? != wall_start_s {
         start_s = transition_between(zone, start_s, now_s)?;
         let last_s = start_s.checked_sub(1)?;
         let (before_s, since_s) = wall_part(last_s)?;
@@ -320,7 +320,7 @@ fn part_at(seconds: i64, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> {
             start_s = last_s.checked_sub(since_s)?;
         }
     }
-    if shown_at(zone, end_s)? != wall_start_s.checked_add(seconds)? {
+    if wall_s_at(zone, end_s)? != wall_start_s.checked_add(seconds)? {
         end_s = transition_between(zone, now_s, end_s)?;
         let (after_s, since_s) = wall_part(end_s)?;
         if after_s == wall_start_s && since_s > 0 {
@@ -334,13 +334,13 @@ fn part_at(seconds: i64, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> {
 /// after it. If clocks skip a whole day, a window may be empty. An empty window is skipped.
 fn series_at(series: Series, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> {
     if let Spacing::Elapsed(seconds) = series.spacing {
-        let anchor_s = first_shown(zone, series.start_s)?;
+        let anchor_s = first_instant_s(zone, series.start_s)?;
         let since_s = now_s.checked_sub(anchor_s)?.checked_rem_euclid(seconds)?;
         let start_s = now_s.checked_sub(since_s)?;
         return Some((start_s, start_s.checked_add(seconds)?));
     }
-    let border = |number: i64| first_shown(zone, start_on_wall(series, number)?);
-    let mut number = guess_number(series, shown_at(zone, now_s)?)?;
+    let border = |number: i64| first_instant_s(zone, start_on_wall(series, number)?);
+    let mut number = guess_number(series, wall_s_at(zone, now_s)?)?;
     let (mut start_s, mut end_s) = (border(number)?, border(number.checked_add(1)?)?);
     for _ in 0..MAX_CORRECTIONS {
         if start_s > now_s {
@@ -394,14 +394,14 @@ fn civil(second: i64) -> Option<DateTime> {
 }
 
 /// Returns the time on the wall clock at an instant, in seconds.
-fn shown_at(zone: &TimeZone, instant_s: i64) -> Option<i64> {
+fn wall_s_at(zone: &TimeZone, instant_s: i64) -> Option<i64> {
     let offset = zone.to_offset(Timestamp::from_second(instant_s).ok()?);
     instant_s.checked_add(offset.seconds().into())
 }
 
 /// Returns the first instant at which the wall clock shows `wall_s`. If clocks are set forward over it, this is the instant
 /// at which they are set.
-fn first_shown(zone: &TimeZone, wall_s: i64) -> Option<i64> {
+fn first_instant_s(zone: &TimeZone, wall_s: i64) -> Option<i64> {
     let instant = |offset: Offset| wall_s.checked_sub(offset.seconds().into());
     match zone.to_ambiguous_timestamp(civil(wall_s)?).offset() {
         AmbiguousOffset::Unambiguous { offset: before } | AmbiguousOffset::Fold { before, .. } => {

@@ -1,6 +1,6 @@
 //! Decimal integers as Redis parses them: an optional `-`, then digits without a leading zero.
 
-use crate::text::Text;
+use crate::text::ShortText;
 
 /// Returns the integer that `text` spells, or `None` if Redis itself would refuse it: a sign `+`, spaces,
 /// leading zeros, `-0`, an exponent, or a value outside the 64 bits.
@@ -22,22 +22,22 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// Returns the number for which [`Text::push_base36`] appends `text`, and `None` for any other text.
+/// Parses what [`ShortText::push_base36`] appends. `None` for any other text.
 pub(crate) fn parse_base36(text: &[u8]) -> Option<u64> {
     let value = u64::from_str_radix(std::str::from_utf8(text).ok()?, 36).ok()?;
-    let mut written = Text::<16>::new();
+    let mut written = ShortText::<16>::new();
     written.push_base36(value);
     (written.as_bytes() == text).then_some(value)
 }
 
-/// Returns the character of `A-Z a-z 0-9 - _` that stands for the last six bits of `byte`.
-pub(crate) fn spelled(byte: u8) -> u8 {
+/// Returns the character of `A-Z a-z 0-9 - _` (base64url) for the last six bits of `byte`.
+pub(crate) fn base64_char(byte: u8) -> u8 {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     ALPHABET.get(usize::from(byte & 63)).copied().unwrap_or(b'A')
 }
 
-/// Like [`parse_u64`], for the number at the start of `text`. Returns it and the rest.
-pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
+/// Like [`parse_u64`], for the number at the start of `text`. Returns the number and the rest of the text.
+pub fn parse_leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
     if let [b'0', b'0'..=b'9', ..] = text {
         return None;
     }
@@ -49,12 +49,11 @@ pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
     (rest.len() < text.len()).then_some((value, rest))
 }
 
-/// Returns the number of two digits. `None` if one is not a digit.
-pub(crate) fn two_digits(tens: u8, ones: u8) -> Option<i8> {
-    i8::try_from(parse_digits_of(&[tens, ones])?).ok()
+pub(crate) fn parse_two_digits(tens: u8, ones: u8) -> Option<i8> {
+    i8::try_from(parse_fixed_digits(&[tens, ones])?).ok()
 }
 
-/// Returns the text before and after the first `mark`. `None` without a mark.
+/// Like `str::split_once`, for bytes.
 pub fn split_once(text: &[u8], mark: u8) -> Option<(&[u8], &[u8])> {
     let at = text.iter().position(|&byte| byte == mark)?;
     Some((text.get(..at)?, text.get(at.checked_add(1)?..)?))
@@ -65,8 +64,8 @@ pub(crate) fn split_at_mark(text: &[u8], mark: u8) -> (&[u8], Option<&[u8]>) {
     split_once(text, mark).map_or((text, None), |(before, after)| (before, Some(after)))
 }
 
-/// Returns the value of digits, which may have leading zeros. `None` if there are none, if there is anything else, or if the
-/// value exceeds 64 bits.
+/// Parses digits, which may have leading zeros. `None` if there are none, if there is anything else, or if the value exceeds
+/// 64 bits.
 pub fn parse_digits(text: &[u8]) -> Option<u64> {
     let mut bytes = text.iter();
     match text.len() {
@@ -78,9 +77,9 @@ pub fn parse_digits(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// Returns the value of `N` digits, at most 19, which may have leading zeros. `None` if there is anything else.
+/// Like [`parse_digits`], for exactly `N` digits, at most 19.
 // All bytes are checked before the first is used, which the compiler turns into code without a loop.
-pub(crate) fn parse_digits_of<const N: usize>(digits: &[u8; N]) -> Option<u64> {
+pub(crate) fn parse_fixed_digits<const N: usize>(digits: &[u8; N]) -> Option<u64> {
     const { assert!(N <= 19, "the value fits") };
     let all_digits = digits.iter().fold(true, |all, byte| all & byte.is_ascii_digit());
     let value = digits
@@ -132,12 +131,12 @@ mod tests {
             (b"0:", None),
             (b"/0", None),
         ] {
-            assert_eq!(two_digits(text[0], text[1]), number);
+            assert_eq!(parse_two_digits(text[0], text[1]), number);
         }
         for (text, number) in
             [("0", Some(0)), ("9", Some(9)), ("a", Some(10)), ("z", Some(35)), ("10", Some(36))]
         {
-            let mut out = Text::<32>::new();
+            let mut out = ShortText::<32>::new();
             out.push_base36(number.unwrap());
             assert_eq!((parse_base36(text.as_bytes()), out.as_bytes()), (number, text.as_bytes()));
         }
@@ -152,14 +151,14 @@ mod tests {
         #[test]
         fn every_number_is_read_as_it_was_written(value: u64, bits in 0..64u32, width in 0..30usize) {
             let value = value >> bits;
-            let mut out = Text::<32>::new();
+            let mut out = ShortText::<32>::new();
             out.push_number(value, width);
             let padded = format!("{value:0width$}");
             prop_assert_eq!(out.as_bytes(), padded.as_bytes());
             prop_assert_eq!(parse_digits(out.as_bytes()), Some(value));
             let plain = value.to_string();
             prop_assert_eq!(parse_u64(plain.as_bytes()), Some(value));
-            let mut base36 = Text::<32>::new();
+            let mut base36 = ShortText::<32>::new();
             base36.push_base36(value);
             prop_assert_eq!(parse_base36(base36.as_bytes()), Some(value));
             let signed = value as i64;
@@ -189,7 +188,7 @@ mod tests {
             prop_assert_eq!(parse_digits(&bytes).is_some(), byte.is_ascii_digit());
             let digits = if byte.is_ascii_digit() { bytes.len() } else { at };
             let leading = parse_u64(&bytes[..digits]).map(|value| (value, &bytes[digits..]));
-            prop_assert_eq!(leading_u64(&bytes), leading);
+            prop_assert_eq!(parse_leading_u64(&bytes), leading);
         }
     }
 }

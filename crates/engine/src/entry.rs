@@ -15,12 +15,12 @@
 //! Plain digits are what a small sorted set stores smallest. The total runs modulo 2^64. The entries of one key, dead
 //! ones among them, always add up to less than that (see `Entry::max_sum`), so differences are exact.
 
-use crate::decimal::leading_u64;
+use crate::decimal::parse_leading_u64;
 use crate::refusal::Refusal;
-use crate::text::Text;
+use crate::text::ShortText;
 
 /// The longest member: 20 digits of the total, 19 of the weight, 16 of the span, and three marks.
-pub type EntryMember = Text<58>;
+pub type EntryMember = ShortText<58>;
 
 /// The last microsecond that a double, and so a score, holds exactly: in the year 2255.
 pub const LAST_US: u64 = (1 << 53) - 1;
@@ -58,7 +58,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub fn before(&self) -> u64 {
+    pub fn total_before(&self) -> u64 {
         self.total.wrapping_sub(self.weight)
     }
 
@@ -68,7 +68,7 @@ impl Entry {
 
     /// Returns the sum of the entries from `first` to this one.
     pub fn sum_since(&self, first: &Entry) -> u64 {
-        self.total.wrapping_sub(first.before())
+        self.total.wrapping_sub(first.total_before())
     }
 
     /// Returns the largest sum of this entry and all before it, which is below 2^64.
@@ -88,7 +88,7 @@ impl Entry {
     /// Reads an entry. `None` for one that the module did not write.
     pub fn decode(score: f64, member: &[u8]) -> Option<Entry> {
         let newest_us = whole_us(score)?;
-        let (total, marks) = leading_u64(member)?;
+        let (total, marks) = parse_leading_u64(member)?;
         let (mut weight, mut span_us, mut denied) = (1, 0, false);
         // Most entries are one admitted event.
         if !marks.is_empty() {
@@ -124,13 +124,13 @@ impl Entry {
 fn decode_marks(mut marks: &[u8]) -> Option<(u64, u64, bool)> {
     let (mut weight, mut span_us) = (1, 0);
     if let Some(text) = marks.strip_prefix(b"x") {
-        (weight, marks) = leading_u64(text)?;
+        (weight, marks) = parse_leading_u64(text)?;
         if !(2..=MAX_SUM).contains(&weight) {
             return None;
         }
     }
     if let Some(text) = marks.strip_prefix(b"~") {
-        (span_us, marks) = leading_u64(text)?;
+        (span_us, marks) = parse_leading_u64(text)?;
         if span_us == 0 {
             return None;
         }

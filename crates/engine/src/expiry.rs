@@ -1,7 +1,7 @@
 //! When a key expires: not before its state stops mattering, but perhaps later, so that most calls need not move the TTL.
 //!
 //! ```text
-//! now                       needed        needed + grace + in use
+//! now                  needed until       that + grace + in use
 //! |---------------------------|------------------|---------------> time
 //!                             |<- a TTL in here stays where it is
 //! ```
@@ -12,11 +12,11 @@ use std::ops::RangeInclusive;
 /// to replicate that. It is below one second because a TTL is also rounded up to a millisecond.
 pub(crate) const GRACE_MS: u64 = 900;
 
-/// The time for which a key is needed.
+/// How long a key is needed, and how much longer it may live.
 #[derive(Clone, Copy, Debug)]
 pub struct Expiry {
     /// The time at which the state stops mattering, in Unix microseconds.
-    pub needed_us: u64,
+    pub needed_until_us: u64,
     /// The time for which the key has been in use, at most one period, in microseconds. The TTL may run ahead by this much.
     pub in_use_us: u64,
 }
@@ -24,12 +24,12 @@ pub struct Expiry {
 impl Expiry {
     /// Returns the expiry of a key that is also needed until `until_us`, if that is known.
     pub fn extend_to(self, until_us: Option<u64>) -> Expiry {
-        Expiry { needed_us: self.needed_us.max(until_us.unwrap_or(0)), ..self }
+        Expiry { needed_until_us: self.needed_until_us.max(until_us.unwrap_or(0)), ..self }
     }
 
     /// Returns the times of expiry that may stay, in Unix milliseconds.
     fn allowed_ms(&self) -> RangeInclusive<u64> {
-        let needed_ms = self.needed_us.div_ceil(1_000);
+        let needed_ms = self.needed_until_us.div_ceil(1_000);
         needed_ms..=needed_ms.saturating_add(GRACE_MS).saturating_add(self.in_use_us / 1_000)
     }
 
@@ -48,8 +48,9 @@ impl Expiry {
         let range = self.allowed_ms();
         let stays = current_ms.is_some_and(|current_ms| {
             let others_need_it = settled_us.is_some_and(|settled_us| {
-                let lease = Expiry { needed_us: settled_us, in_use_us: 0 }.allowed_ms();
-                let kept_by_lease = self.needed_us < settled_us && lease.contains(&current_ms);
+                let lease = Expiry { needed_until_us: settled_us, in_use_us: 0 }.allowed_ms();
+                let kept_by_lease =
+                    self.needed_until_us < settled_us && lease.contains(&current_ms);
                 current_ms > *range.end() && !kept_by_lease
             });
             others_need_it || range.contains(&current_ms)
@@ -65,8 +66,8 @@ mod tests {
 
     #[test]
     fn a_ttl_moves_only_when_it_is_too_short_or_too_long() {
-        let fresh = Expiry { needed_us: 60_000_001, in_use_us: 0 };
-        let busy = Expiry { needed_us: 60_000_001, in_use_us: 9_500_999 };
+        let fresh = Expiry { needed_until_us: 60_000_001, in_use_us: 0 };
+        let busy = Expiry { needed_until_us: 60_000_001, in_use_us: 9_500_999 };
         for (expiry, current_ms, after) in [
             (fresh, None, Some(60_901)),
             (fresh, Some(60_000), Some(60_901)),
@@ -87,7 +88,7 @@ mod tests {
 
     #[test]
     fn settling_a_lease_shortens_only_the_ttl_that_it_kept() {
-        let expiry = Expiry { needed_us: 10_000_000, in_use_us: 0 };
+        let expiry = Expiry { needed_until_us: 10_000_000, in_use_us: 0 };
         for (settled_us, current_ms, after) in [
             (90_000_000, Some(90_900), Some(10_900)),
             (90_000_000, Some(90_901), None),
@@ -109,13 +110,13 @@ mod tests {
         for call in 0..calls {
             let now_us = START_US + call * (period_us / events);
             let in_use_us = (call * (period_us / events)).min(period_us);
-            let expiry = Expiry { needed_us: now_us + period_us, in_use_us };
+            let expiry = Expiry { needed_until_us: now_us + period_us, in_use_us };
             let changed = expiry.new_expires_at_ms(None, ttl_ms);
             moved += u64::from(changed.is_some() && call >= calls / 2);
             ttl_ms = changed.or(ttl_ms);
             // Never too short, and at most a second and the time in use too long.
             let ttl_us = ttl_ms.unwrap() * 1_000;
-            let late_us = ttl_us.checked_sub(expiry.needed_us).expect("the TTL is too short");
+            let late_us = ttl_us.checked_sub(expiry.needed_until_us).expect("the TTL is too short");
             assert!(late_us <= 1_000_000 + in_use_us, "{late_us} at {call}");
         }
         moved
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn far_times_saturate() {
-        let expiry = Expiry { needed_us: u64::MAX, in_use_us: u64::MAX };
+        let expiry = Expiry { needed_until_us: u64::MAX, in_use_us: u64::MAX };
         let latest_ms = u64::MAX.div_ceil(1_000) + GRACE_MS + u64::MAX / 1_000;
         assert_eq!(expiry.new_expires_at_ms(None, Some(u64::MAX)), Some(latest_ms));
         assert_eq!(expiry.new_expires_at_ms(None, Some(latest_ms)), None);

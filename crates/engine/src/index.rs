@@ -4,7 +4,7 @@
 //! ```text
 //! Index                                              the reservations, live and gone
 //!   by_id        hash table of positions             is this id held?
-//!   doubled      the others of an id, in order       what another program has written
+//!   duplicates   map of positions by member           which others have the same id?
 //!   order        tree by the times they are gone     how much is held? when will enough be gone?
 //!   future       by the starts of their leases       which are seen to end earlier than stored?
 //!   lease_ends   a map, once it is asked for         how many leases run?
@@ -49,13 +49,13 @@ fn id_at(reservations: &Slots, position: Position) -> &[u8] {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct IndexSummary {
-    /// The sum of all reservations but those in `future`.
+    /// The sum of all reservations except those in `future`.
     total: u128,
-    /// The hold of the reservation that is gone first, but for those in `future`.
+    /// The hold of the reservation that is gone first, except those in `future`.
     first: Hold,
-    /// The time at which the last reservation is gone, but for those in `future`. 0 if there is none.
+    /// The time at which the last reservation is gone, except those in `future`. 0 if there is none.
     last_gone_us: u64,
-    /// An upper bound of the start of all leases but those in `future`.
+    /// An upper bound of the start of all leases except those in `future`.
     latest_start_us: u64,
     len: usize,
     /// The ban of the key. Few keys have one.
@@ -76,15 +76,15 @@ pub struct Index {
     /// The positions by the hash of the id. The hash has a secret, because clients choose the ids. Each index has its
     /// own.
     by_id: HashTable<Position>,
-    /// Another program may have written an id more than once. Then the first of its members counts, and this has the
-    /// positions of the others.
-    doubled: BTreeMap<Box<[u8]>, Position>,
+    /// Another program may have written an id more than once. Then `by_id` has the position of the first member with the id,
+    /// and this has the positions of the others, by their members.
+    duplicates: BTreeMap<Box<[u8]>, Position>,
     secret: RandomState,
     rules: BTreeSet<Arc<[u8]>>,
     /// The length of all ids together.
     id_bytes: usize,
-    /// An upper bound of the order of arrival of all reservations.
-    newest_order_us: Option<u64>,
+    /// An upper bound of the arrivals of all reservations.
+    latest_arrival_us: Option<u64>,
     /// The ends of all leases. `None` until a call asks how many run.
     lease_ends: Option<LeaseEnds>,
 }
@@ -109,17 +109,17 @@ impl Index {
         const PER_RULE: usize = 64;
 
         /// The bytes of a member of usual length and its place in the map.
-        const PER_DOUBLED: usize = 128;
+        const PER_DUPLICATE: usize = 128;
 
         const PER_FUTURE: usize = 32;
         let ids = self.len().saturating_mul(PER_ID).saturating_add(self.id_bytes);
         let rules = self.rules.len().saturating_mul(PER_RULE);
-        let doubled = self.doubled.len().saturating_mul(PER_DOUBLED);
+        let duplicates = self.duplicates.len().saturating_mul(PER_DUPLICATE);
         let future = self.future.len().saturating_mul(PER_FUTURE);
         let by_id = self.by_id.allocation_size();
         let ends = self.lease_ends.as_ref().map_or(0, LeaseEnds::bytes);
         let reservations = self.reservations.capacity().saturating_mul(PER_RESERVATION);
-        [reservations, ids, rules, doubled, future, by_id, ends]
+        [reservations, ids, rules, duplicates, future, by_id, ends]
             .into_iter()
             .fold(0, usize::saturating_add)
     }
@@ -132,9 +132,9 @@ impl Index {
         self.summary.ban = ban.map(Box::new);
     }
 
-    /// Adds a reservation. Returns false, and adds nothing, if it is there or the index is full.
+    /// Adds a reservation. Returns false, and adds nothing, if it is in the index already or the index is full.
     pub fn insert(&mut self, reservation: &ReservationRef) -> bool {
-        let Some(position) = self.enter(reservation) else { return false };
+        let Some(position) = self.insert_unordered(reservation) else { return false };
         self.order.insert((reservation.gone_us, position), reservation.quantity);
         if let Some(ends) = &mut self.lease_ends {
             ends.insert(reservation.lease_end_us);
@@ -142,31 +142,32 @@ impl Index {
         let summary = &mut self.summary;
         let is_only = summary.len == self.future.len().saturating_add(1);
         if is_only || reservation.gone_us < summary.first.gone_us {
-            summary.first = Hold::of(reservation);
+            summary.first = Hold::from(reservation);
         }
         summary.last_gone_us = summary.last_gone_us.max(reservation.gone_us);
         true
     }
 
-    /// Adds a reservation to the table and the sums, but not to `order` and `lease_ends`, and returns its position. Returns
-    /// `None`, and adds nothing, if it is there or the index is full.
-    fn enter(&mut self, reservation: &ReservationRef) -> Option<Position> {
+    /// Adds a reservation to everything except `order` and `lease_ends`, and returns its position. Returns `None`, and adds
+    /// nothing, if it is in the index already or the index is full.
+    fn insert_unordered(&mut self, reservation: &ReservationRef) -> Option<Position> {
         let first = self.get(reservation.id);
-        let is_doubled = first.is_some();
-        if first.is_some_and(|first| self.is_there(reservation, &first)) {
+        let is_duplicate = first.is_some();
+        if first.is_some_and(|first| self.contains(reservation, &first)) {
             return None;
         }
         let (id, rule) = (reservation.id.into(), self.rule(reservation.rule));
-        let Reservation { quantity, lease_ms, gone_us, lease_end_us, order_us, .. } = *reservation;
-        let owned = Reservation { id, quantity, lease_ms, gone_us, lease_end_us, order_us, rule };
+        let Reservation { quantity, lease_ms, gone_us, lease_end_us, arrival_us, .. } =
+            *reservation;
+        let owned = Reservation { id, quantity, lease_ms, gone_us, lease_end_us, arrival_us, rule };
         let place = self.reservations.vacant_entry();
         let position = Position::try_from(place.key()).ok()?;
         place.insert(owned);
-        match is_doubled {
+        match is_duplicate {
             false => self.link(position),
-            true => self.link_doubled(reservation.id, position),
+            true => self.link_duplicate(reservation.id, position),
         }
-        self.newest_order_us = self.newest_order_us.max(Some(order_us));
+        self.latest_arrival_us = self.latest_arrival_us.max(Some(arrival_us));
         self.id_bytes = self.id_bytes.saturating_add(reservation.id.len());
         let summary = &mut self.summary;
         summary.latest_start_us = summary.latest_start_us.max(reservation.start_us());
@@ -175,15 +176,15 @@ impl Index {
         Some(position)
     }
 
-    /// Returns whether a reservation is there, where `first` is the one with its id.
+    /// Returns whether a reservation is in the index, in which `first` is the first one with its id.
     #[cold]
-    fn is_there(&self, reservation: &ReservationRef, first: &ReservationRef) -> bool {
+    fn contains(&self, reservation: &ReservationRef, first: &ReservationRef) -> bool {
         let member = reservation.member();
         member.as_bytes() == first.member().as_bytes()
-            || self.doubled.contains_key(member.as_bytes())
+            || self.duplicates.contains_key(member.as_bytes())
     }
 
-    /// Makes the reservation in a position known by its id, which no other one has.
+    /// Adds a reservation, whose id no other one has, to `by_id`.
     #[inline(always)]
     fn link(&mut self, position: Position) {
         let Index { reservations, by_id, secret, .. } = self;
@@ -191,33 +192,33 @@ impl Index {
         by_id.insert_unique(hash(&position), position, hash);
     }
 
-    /// Makes the reservation in a position known by its id, which others have.
+    /// Adds a reservation whose id others have: to `by_id` if its member is the first of them, or else to `duplicates`.
     #[cold]
-    fn link_doubled(&mut self, id: &[u8], mut position: Position) {
-        let Index { reservations, by_id, doubled, secret, .. } = self;
+    fn link_duplicate(&mut self, id: &[u8], mut position: Position) {
+        let Index { reservations, by_id, duplicates, secret, .. } = self;
         let is_it = |other: &Position| id_at(reservations, *other) == id;
         let Some(first) = by_id.find_mut(secret.hash_one(id), is_it) else { return };
         if member_at(reservations, position) < member_at(reservations, *first) {
             std::mem::swap(first, &mut position);
         }
-        doubled.insert(member_at(reservations, position), position);
+        duplicates.insert(member_at(reservations, position), position);
     }
 
-    /// Makes the next reservation of an id known by it, if there is one.
+    /// Moves the next reservation with an id, if there is one, from `duplicates` to `by_id`.
     #[cold]
     fn link_next(&mut self, id: &[u8]) {
         use std::ops::Bound::{Included, Unbounded};
         let prefix = member_prefix(id);
         let from = (Included(prefix.as_bytes()), Unbounded);
-        let next = self.doubled.range::<[u8], _>(from).next().map(|(member, _)| member.clone());
+        let next = self.duplicates.range::<[u8], _>(from).next().map(|(member, _)| member.clone());
         let next = next.filter(|member| member.starts_with(prefix.as_bytes()));
-        if let Some(position) = next.and_then(|member| self.doubled.remove(&member)) {
+        if let Some(position) = next.and_then(|member| self.duplicates.remove(&member)) {
             self.link(position);
         }
     }
 
     fn update_first_and_last(&mut self) {
-        self.summary.first = self.first().map(Hold::of).unwrap_or_default();
+        self.summary.first = self.first().map(Hold::from).unwrap_or_default();
         self.summary.last_gone_us = self.order.last_gone_us();
     }
 
@@ -234,9 +235,9 @@ impl Index {
 
     /// Removes the reservations with these ids that are live at `now_us`, and adds them to `settled`. Ids may repeat.
     pub fn settle(&mut self, ids: &[&[u8]], now_us: u64, settled: &mut Settled) {
-        /// If this many are removed, the tree is built again, which is faster.
+        /// To remove this many, building the tree again is faster than removing one after the other.
         const MANY: usize = 1_024;
-        let is_live = |one: &IndexedReservation| one.live(now_us);
+        let is_live = |one: &IndexedReservation| one.is_live(now_us);
         if ids.len() < MANY.max(self.len() / 4) {
             for id in ids {
                 if let Some(old) = self.unlink(id, is_live).and_then(|at| self.remove_at(at)) {
@@ -257,7 +258,7 @@ impl Index {
         }
     }
 
-    /// Makes the reservation `id` unknown by its id if `condition` is true of it, and returns its position.
+    /// Removes the reservation with this id from `by_id` if it meets `condition`, and returns its position.
     #[inline(always)]
     fn unlink(
         &mut self,
@@ -269,7 +270,7 @@ impl Index {
         let place = by_id.find_entry(secret.hash_one(id), is_it).ok()?;
         reservations.get(*place.get() as usize).filter(|one| condition(one))?;
         let (position, _) = place.remove();
-        if !self.doubled.is_empty() {
+        if !self.duplicates.is_empty() {
             self.link_next(id);
         }
         Some(position)
@@ -277,15 +278,15 @@ impl Index {
 
     /// Removes this reservation, which may share its id, and returns it if it was there.
     pub fn remove_exactly(&mut self, one: &ReservationRef) -> Option<OwnedReservation> {
-        if !self.doubled.is_empty() {
-            if let Some(position) = self.doubled.remove(one.member().as_bytes()) {
+        if !self.duplicates.is_empty() {
+            if let Some(position) = self.duplicates.remove(one.member().as_bytes()) {
                 return self.remove_at(position);
             }
         }
         self.remove(one.id)
     }
 
-    /// Removes the reservation in a position, which is no longer known by its id.
+    /// Removes the reservation in a position, which `by_id` no longer has.
     fn remove_at(&mut self, position: Position) -> Option<OwnedReservation> {
         let old = self.take_out(position)?;
         if self.future.is_empty() || !self.future.remove(&(old.start_us(), position)) {
@@ -302,7 +303,8 @@ impl Index {
         Some(old.borrowed().owned())
     }
 
-    /// Removes the reservation in a position from everything but `by_id`, and `order`, its sum, or `future`.
+    /// Takes a reservation out of its position. The caller removes it from `by_id`, and from `future`, or from `order` and the
+    /// total.
     #[inline(always)]
     fn take_out(&mut self, position: Position) -> Option<IndexedReservation> {
         let old = self.reservations.try_remove(position as usize)?;
@@ -326,20 +328,21 @@ impl Index {
         room > FEW && self.len() < room / 4
     }
 
-    /// Moves all reservations to new places, which frees the memory of removed ones. As after building it, none is separated.
+    /// Moves all reservations to new positions, which frees the memory of removed ones. Afterwards none is separated, as in a
+    /// new index.
     fn rebuild(&mut self) {
         let old = std::mem::take(&mut self.reservations);
         self.reservations = Slots::with_capacity(old.len());
         self.by_id = HashTable::with_capacity(old.len());
-        let has_doubled = !std::mem::take(&mut self.doubled).is_empty();
+        let has_duplicates = !std::mem::take(&mut self.duplicates).is_empty();
         for (_, one) in old {
-            let doubled_id =
-                Some(&one.id).filter(|id| has_doubled && self.get(id).is_some()).cloned();
+            let duplicate_id =
+                Some(&one.id).filter(|id| has_duplicates && self.get(id).is_some()).cloned();
             // There are no more than before, so each has a position.
             let Ok(position) = Position::try_from(self.reservations.insert(one)) else { continue };
-            match doubled_id {
+            match duplicate_id {
                 None => self.link(position),
-                Some(id) => self.link_doubled(&id, position),
+                Some(id) => self.link_duplicate(&id, position),
             }
         }
         self.separate_again(u64::MAX);
@@ -357,20 +360,20 @@ impl Index {
         self.reservations.iter().map(|(_, reservation)| reservation.borrowed())
     }
 
-    /// Returns whether it counts the leases that run. It begins with the first call of [`Index::running`].
-    pub fn counts_running(&self) -> bool {
+    /// Returns whether [`Index::count_running`] was called before, so that the ends of all leases are in memory.
+    pub fn has_lease_ends(&self) -> bool {
         self.lease_ends.is_some()
     }
 
     /// Returns the number of reservations whose lease runs at `now_us`.
-    pub fn running(&mut self, now_us: u64) -> usize {
+    pub fn count_running(&mut self, now_us: u64) -> usize {
         let reservations = &self.reservations;
         let ends = self.lease_ends.get_or_insert_with(|| {
             let mut ends = LeaseEnds::default();
             reservations.iter().for_each(|(_, reservation)| ends.insert(reservation.lease_end_us));
             ends
         });
-        self.summary.len.saturating_sub(ends.ended(now_us))
+        self.summary.len.saturating_sub(ends.count_ended(now_us))
     }
 
     /// Returns the sum and the number of the reservations that are gone at `us`.
@@ -427,7 +430,7 @@ impl Index {
         false
     }
 
-    /// Looks at all reservations to separate those whose lease begins after `now_us`.
+    /// Separates the reservations whose lease begins after `now_us` again, by looking at all of them.
     fn separate_again(&mut self, now_us: u64) {
         let (mut future, mut order) = (Vec::new(), Vec::with_capacity(self.len()));
         let summary = &mut self.summary;
@@ -453,13 +456,13 @@ impl Index {
         self.future.iter().filter_map(one).map(IndexedReservation::borrowed)
     }
 
-    /// Returns the place of a new reservation in the order of arrival: `now_us`, or just behind the newest if that came
-    /// in the same microsecond or before the clock was set back.
-    pub fn next_order_us(&self, now_us: u64) -> u64 {
-        next_order_us(self.newest_order_us, now_us)
+    /// Returns the arrival of a new reservation: `now_us`, or a microsecond after the latest one if that is not before `now_us`,
+    /// because it is of the same microsecond or the clock was set back.
+    pub fn next_arrival_us(&self, now_us: u64) -> u64 {
+        next_arrival_us(self.latest_arrival_us, now_us)
     }
 
-    /// Returns the live reservations at `now_us`, but for those that [`Index::separate_future`] has separated.
+    /// Returns the live reservations at `now_us`, except those that [`Index::separate_future`] has separated.
     pub fn live(&self, now_us: u64) -> Live<'_> {
         let (gone, gone_len) = self.sum_and_count_gone(now_us);
         Live { index: self, now_us, gone, gone_len }
@@ -480,9 +483,9 @@ impl Index {
 pub struct IndexBuilder(Box<Index>);
 
 impl IndexBuilder {
-    /// Adds a reservation. Returns false, and adds nothing, if it is there or the index is full.
+    /// Adds a reservation. Returns false, and adds nothing, if it is in the index already or the index is full.
     pub fn add(&mut self, reservation: &ReservationRef) -> bool {
-        self.0.enter(reservation).is_some()
+        self.0.insert_unordered(reservation).is_some()
     }
 
     /// Returns the index of all that were added.
@@ -497,9 +500,9 @@ impl IndexBuilder {
     }
 }
 
-/// Returns the place of a new reservation in the order of arrival, behind the newest.
-pub fn next_order_us(newest_order_us: Option<u64>, now_us: u64) -> u64 {
-    newest_order_us.map_or(0, |newest_us| newest_us.saturating_add(1)).max(now_us)
+/// See [`Index::next_arrival_us`].
+pub fn next_arrival_us(latest_arrival_us: Option<u64>, now_us: u64) -> u64 {
+    latest_arrival_us.map_or(0, |newest_us| newest_us.saturating_add(1)).max(now_us)
 }
 
 /// The live reservations of an index at one moment.
@@ -545,7 +548,7 @@ impl Live<'_> {
     /// # Errors
     ///
     /// That of `enough`.
-    pub fn first_gone<E>(
+    pub fn find_enough_gone<E>(
         &self,
         mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
     ) -> Result<EnoughGone, E> {

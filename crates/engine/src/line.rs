@@ -34,13 +34,13 @@
 //! let (mut lines, key) = (Lines::<Example>::default(), DbKey { db: 0, name: b"jobs" });
 //! for (call, leave) in [("batch", 5), ("urgent", 0)] {
 //!     let ticket = lines.admit(10_000).unwrap();
-//!     let turn = Turn { leave, who: None, weight: 1, quantity: 1 };
+//!     let turn = Turn { leave, caller: None, weight: 1, quantity: 1 };
 //!     let joining = Joining { call, turn, ids: vec![], handle: call, deadline_us: None, wait_us: 80_000 };
 //!     lines.join(ticket, key, joining, 0);
 //! }
-//! assert_eq!(lines.timer(0), TimerChange::Start { after_us: 80_000 });
+//! assert_eq!(lines.update_timer(0), TimerChange::Start { after_us: 80_000 });
 //! // A command changes the key, so the head is tried. Say that it is granted.
-//! let line = lines.wake(key, 1_000).unwrap();
+//! let line = lines.make_head_due(key, 1_000).unwrap();
 //! let (ticket, call) = lines.head(line).unwrap();
 //! assert_eq!(call, "urgent");
 //! assert_eq!(lines.end(ticket, true, true, 1_000), Some("urgent"));
@@ -93,7 +93,7 @@ pub const POLL_US: u64 = 80_000;
 const POLL_GRID_US: u64 = 1_000;
 
 /// The time for which the timer tries no head after the server has refused a write.
-pub const REFUSED_US: u64 = 5_000;
+pub const PAUSE_US: u64 = 5_000;
 
 /// If the wall clock gains more than this between two beginnings of work, it was set forward.
 const STEP_US: u64 = 1_000;
@@ -123,7 +123,7 @@ pub struct Lines<T: LineTypes> {
     /// The number of waiters that are in a line.
     waiting: usize,
     /// The last maximum that [`Lines::admit`] was given. A line remembers at most as many names (BY).
-    max_names: usize,
+    max_callers: usize,
     /// The waiters that are in a line, and those whose wait is over but that are not forgotten yet.
     #[expect(clippy::type_complexity, reason = "derives find the bounds that they need in it")]
     waiters: BTreeMap<Ticket, Waiter<T::Call, T::Handle, T::Reply>>,
@@ -162,8 +162,8 @@ pub struct Waiter<C, H, R> {
     pub answered: bool,
     line: LineId,
     leave: u64,
-    /// Whose turn it takes (BY). Empty without BY.
-    who: Box<[u8]>,
+    /// The caller, whose turn it takes (BY). Empty without BY.
+    caller: Box<[u8]>,
     claimed_ids: Vec<(Arc<OwnedDbKey>, Box<[u8]>)>,
     deadline_us: Option<u64>,
     since_us: u64,
@@ -222,7 +222,7 @@ impl<W> Line<W> {
             self.make_due(now_us);
             self.denied_us = None;
         }
-        self.turns.remove(waiter.leave, &waiter.who, ticket, granted);
+        self.turns.remove(waiter.leave, &waiter.caller, ticket, granted);
         if let Some(deadline_us) = waiter.deadline_us {
             self.deadlines.remove(&(deadline_us, ticket));
         }
@@ -296,7 +296,7 @@ impl<T: LineTypes> Default for Lines<T> {
         Lines {
             last_number: 0,
             waiting: 0,
-            max_names: 0,
+            max_callers: 0,
             waiters: BTreeMap::new(),
             lines: BTreeMap::new(),
             ids: BTreeMap::new(),
@@ -335,25 +335,25 @@ impl<T: LineTypes> Lines<T> {
         head.is_some_and(|head| head.leave <= leave)
     }
 
-    /// Returns whether somebody who waits on the key would stand before a call with this turn. `came` is the ticket of a call
-    /// that waits already, in whichever line. `None` for one that comes now.
-    pub fn is_preceded(&self, key: DbKey, turn: &Turn, came: Option<Ticket>) -> bool {
+    /// Returns whether a waiter on the key would stand before a call with this turn. `ticket` is that of a call which already
+    /// waits, in any line. `None` for a call that arrives now.
+    pub fn is_preceded(&self, key: DbKey, turn: &Turn, ticket: Option<Ticket>) -> bool {
         let Some(line_id) = self.line_id(key) else { return false };
         let Some(line) = self.lines.get(&line_id) else { return false };
-        match came {
+        match ticket {
             Some(ticket) if self.stands_in(ticket, line_id) => line.head() != Some(ticket),
-            _ => line.turns.is_preceded(turn, came),
+            _ => line.turns.is_preceded(turn, ticket),
         }
     }
 
-    /// Counts a call as granted in the line on this key, in which it does not stand, past those who wait there: as if it
-    /// had joined. `came` is as in [`Lines::is_preceded`]. Does nothing if nobody waits on the key.
-    pub fn pass(&mut self, key: DbKey, turn: &Turn, came: Option<Ticket>) {
+    /// Counts a turn of a caller in the line on this key, for a call that was granted there without standing in it. `ticket`
+    /// is as in [`Lines::is_preceded`]. Does nothing if nobody waits on the key.
+    pub fn count_turn(&mut self, key: DbKey, turn: &Turn, ticket: Option<Ticket>) {
         let Some(line_id) = self.line_id(key) else { return };
-        let stands_there = came.is_some_and(|ticket| self.stands_in(ticket, line_id));
+        let stands_there = ticket.is_some_and(|ticket| self.stands_in(ticket, line_id));
         if let Some(line) = self.lines.get_mut(&line_id).filter(|_| !stands_there) {
-            line.turns.pass(turn, came);
-            line.turns.forget_callers(self.max_names);
+            line.turns.count_turn(turn, ticket);
+            line.turns.forget_callers(self.max_callers);
         }
     }
 
@@ -373,14 +373,14 @@ impl<T: LineTypes> Lines<T> {
 
     /// Returns the ticket of a call that is going to wait. `None` if `max_waiters` calls wait already.
     pub fn admit(&mut self, max_waiters: u64) -> Option<Ticket> {
-        self.max_names = usize::try_from(max_waiters).unwrap_or(usize::MAX);
+        self.max_callers = usize::try_from(max_waiters).unwrap_or(usize::MAX);
         let waiting = u64::try_from(self.waiting).unwrap_or(u64::MAX);
         (waiting < max_waiters).then(|| Ticket(self.new_number()))
     }
 
     pub fn join(&mut self, ticket: Ticket, key: DbKey, joining: Joining<T>, now_us: u64) {
         let Joining { call, turn, ids, handle, deadline_us, wait_us } = joining;
-        let line_id = self.open(key, now_us);
+        let line_id = self.find_or_open(key, now_us);
         let Some(line) = self.lines.get_mut(&line_id) else { return };
         let line_key = Arc::clone(&line.key);
         line.enter(ticket, &turn, deadline_us, wait_us, now_us);
@@ -398,7 +398,7 @@ impl<T: LineTypes> Lines<T> {
             answered: false,
             line: line_id,
             leave: turn.leave,
-            who: turn.who.unwrap_or_default().into(),
+            caller: turn.caller.unwrap_or_default().into(),
             claimed_ids,
             deadline_us,
             since_us: now_us,
@@ -409,9 +409,9 @@ impl<T: LineTypes> Lines<T> {
         self.schedule(line_id);
     }
 
-    /// Moves a waiter to the line on another key. There it stands before the first call of the same who and LEAVE that came
-    /// later, in whose turn it is served. If there is none, it joins as a new call does. If it becomes the head, it is tried
-    /// again after `wait_us`.
+    /// Moves a waiter to the line on another key. There it stands before the first call of the same caller and LEAVE that came
+    /// later, and takes the turn of that call. If there is none, it joins as a new call does. If it becomes the head, it is
+    /// tried again after `wait_us`.
     pub fn change_line(
         &mut self,
         ticket: Ticket,
@@ -420,7 +420,7 @@ impl<T: LineTypes> Lines<T> {
         wait_us: u64,
         now_us: u64,
     ) {
-        let new_id = self.open(key, now_us);
+        let new_id = self.find_or_open(key, now_us);
         let waiter = self.waiters.get_mut(&ticket).filter(|waiter| waiter.handle.is_some());
         if let Some(waiter) = waiter.filter(|waiter| waiter.line != new_id) {
             let old_id = waiter.line;
@@ -433,7 +433,7 @@ impl<T: LineTypes> Lines<T> {
             }
             waiter.line = new_id;
             waiter.leave = turn.leave;
-            waiter.who = turn.who.unwrap_or_default().into();
+            waiter.caller = turn.caller.unwrap_or_default().into();
             self.schedule(old_id);
         }
         self.schedule(new_id);
@@ -486,8 +486,8 @@ impl<T: LineTypes> Lines<T> {
 
     /// Adds a write to make as soon as the server accepts writes.
     pub fn add_write(&mut self, key: DbKey, write: T::Write, now_us: u64) {
-        let id = self.open(key, now_us);
-        self.change(id, |line| {
+        let id = self.find_or_open(key, now_us);
+        self.edit(id, |line| {
             line.writes.push_back(write);
             line.make_due(now_us);
         });
@@ -500,7 +500,7 @@ impl<T: LineTypes> Lines<T> {
         let ahead_us = wall_us.saturating_sub(now_us);
         let before_us = std::mem::replace(&mut self.ahead_us, ahead_us);
         if ahead_us > before_us.saturating_add(STEP_US) {
-            self.change_all(|line| line.make_due(now_us));
+            self.edit_all(|line| line.make_due(now_us));
         }
         if cause == Cause::Timer {
             (self.timer_us, self.paused_until_us) = (None, None);
@@ -519,10 +519,10 @@ impl<T: LineTypes> Lines<T> {
     }
 
     /// Makes the head on a key due, because a command may have changed the key. Returns the line if it has a waiter.
-    pub fn wake(&mut self, key: DbKey, now_us: u64) -> Option<LineId> {
+    pub fn make_head_due(&mut self, key: DbKey, now_us: u64) -> Option<LineId> {
         let id = self.line_id(key)?;
         self.lines.get(&id).filter(|line| !line.turns.is_empty())?;
-        self.change(id, |line| line.make_due(now_us));
+        self.edit(id, |line| line.make_due(now_us));
         Some(id)
     }
 
@@ -533,27 +533,27 @@ impl<T: LineTypes> Lines<T> {
 
     /// Keeps the head of a line waiting, which was tried and denied. It can be granted after `wait_us`.
     pub fn retry_head_after(&mut self, id: LineId, wait_us: u64, now_us: u64) {
-        self.change(id, |line| line.retry_head_after(wait_us, now_us));
+        self.edit(id, |line| line.retry_head_after(wait_us, now_us));
     }
 
-    /// Lets the timer try no head for [`REFUSED_US`], because the server accepts no writes.
+    /// Lets the timer try no head for [`PAUSE_US`], because the server accepts no writes.
     pub fn pause(&mut self, now_us: u64) {
-        self.paused_until_us = Some(now_us.saturating_add(REFUSED_US));
+        self.paused_until_us = Some(now_us.saturating_add(PAUSE_US));
     }
 
-    /// Lets the timer leave this line alone for [`REFUSED_US`], because nothing may be written to its key.
+    /// Lets the timer leave this line alone for [`PAUSE_US`], because nothing may be written to its key.
     pub fn postpone(&mut self, id: LineId, now_us: u64) {
-        let until_us = now_us.saturating_add(REFUSED_US);
-        self.change(id, |line| (line.try_us, line.dismiss_from_us) = (until_us, until_us));
+        let until_us = now_us.saturating_add(PAUSE_US);
+        self.edit(id, |line| (line.try_us, line.dismiss_from_us) = (until_us, until_us));
     }
 
     /// Drops the writes to the key of this line, because another server owns the key now.
     pub fn drop_writes(&mut self, id: LineId) {
-        self.change(id, |line| line.writes.clear());
+        self.edit(id, |line| line.writes.clear());
     }
 
     pub fn drop_all_writes(&mut self) {
-        self.change_all(|line| line.writes.clear());
+        self.edit_all(|line| line.writes.clear());
     }
 
     /// Returns the line that has been due for the longest time.
@@ -609,7 +609,7 @@ impl<T: LineTypes> Lines<T> {
     /// late by as much.
     pub fn restart_timer(&mut self, now_us: u64) {
         self.timer_us = self.timer_us.map(|_| u64::MAX);
-        self.change_all(|line| line.make_due(now_us));
+        self.edit_all(|line| line.make_due(now_us));
     }
 
     pub fn due_us(&self) -> Option<u64> {
@@ -619,8 +619,8 @@ impl<T: LineTypes> Lines<T> {
         tries.into_iter().chain(at_us(self.deadlines.first())).min()
     }
 
-    /// Returns the change of the timer after any other transition, so that it fires when the next step is due.
-    pub fn timer(&mut self, now_us: u64) -> TimerChange {
+    /// Returns what to do with the timer so that it fires when the next step is due. Call it after any other transition.
+    pub fn update_timer(&mut self, now_us: u64) -> TimerChange {
         if self.budget.is_working() {
             return TimerChange::Keep;
         }
@@ -635,14 +635,14 @@ impl<T: LineTypes> Lines<T> {
         TimerChange::Start { after_us: fires_us.saturating_sub(now_us) }
     }
 
-    fn change_all(&mut self, change: impl Fn(&mut Line<T::Write>)) {
+    fn edit_all(&mut self, edit: impl Fn(&mut Line<T::Write>)) {
         let ids: Vec<LineId> = self.lines.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.change(id, &change));
+        ids.into_iter().for_each(|id| self.edit(id, &edit));
     }
 
-    fn change(&mut self, id: LineId, change: impl FnOnce(&mut Line<T::Write>)) {
+    fn edit(&mut self, id: LineId, edit: impl FnOnce(&mut Line<T::Write>)) {
         if let Some(line) = self.lines.get_mut(&id) {
-            change(line);
+            edit(line);
             self.schedule(id);
         }
     }
@@ -662,7 +662,7 @@ impl<T: LineTypes> Lines<T> {
     }
 
     /// Returns the line on a key, which is created if there is none.
-    fn open(&mut self, key: DbKey, now_us: u64) -> LineId {
+    fn find_or_open(&mut self, key: DbKey, now_us: u64) -> LineId {
         if let Some(id) = self.line_id(key) {
             return id;
         }
@@ -711,7 +711,7 @@ impl<T: LineTypes> Lines<T> {
     /// Updates the schedules for a line, and removes the line if it has no waiter and no write.
     fn schedule(&mut self, id: LineId) {
         let Some(line) = self.lines.get_mut(&id) else { return };
-        line.turns.forget_callers(self.max_names);
+        line.turns.forget_callers(self.max_callers);
         let is_empty = line.turns.is_empty() && line.writes.is_empty();
         let deadline_us =
             line.deadlines.first().map(|(at_us, _)| (*at_us).max(line.dismiss_from_us));

@@ -34,7 +34,7 @@ pub use zset::Zset;
 use crate::calendar::Zones;
 use crate::refusal::Refusal;
 use crate::store::{BucketKey, Store};
-use crate::throttle::{BucketEdit, Stored};
+use crate::throttle::{BucketEdit, StoredBucket};
 use foldhash::quality::RandomState;
 use memory_window::WindowValue;
 use std::cell::{Cell, Ref, RefCell};
@@ -42,7 +42,7 @@ use std::collections::{BTreeMap, HashMap};
 
 #[derive(Debug)]
 enum MemoryValue {
-    Bucket(Stored),
+    Bucket(StoredBucket),
     /// While a call uses a window, the key has an empty one.
     Window(WindowValue),
     /// A hash, which holds no limit.
@@ -222,7 +222,7 @@ impl<'m> Store for MemoryKey<'m> {
 impl BucketKey for MemoryKey<'_> {
     type Error = Refusal;
 
-    fn read(&mut self) -> Result<Option<Stored>, Refusal> {
+    fn read(&mut self) -> Result<Option<StoredBucket>, Refusal> {
         let MemoryKey { memory, name, now_us } = *self;
         let keys = memory.keys.borrow();
         let live = keys.get(name).filter(|record| record.is_live(now_us));

@@ -11,7 +11,7 @@ use crate::reservations::{Reservations, SortedHolds};
 use crate::rule::{Rule, RuleNow, RuleText};
 use crate::settle::{self, Settling};
 use crate::store::{BucketKey, EmptiedKey, Settlement, Store, WindowEdit, WindowKey};
-use crate::throttle::{Bucket, BucketEdit, Rate, Stored};
+use crate::throttle::{Bucket, BucketEdit, Rate, StoredBucket};
 use crate::window::{EventEdit, WindowCount};
 use std::cell::{RefCell, RefMut};
 use std::convert::Infallible;
@@ -58,7 +58,7 @@ pub fn settle<S: Store>(mut store: S, id: &Id, settling: Settling) -> Result<boo
 }
 
 /// Returns the bucket of `rate` at `now_us` Unix microseconds with the `stored` state. `None` if there is no key.
-pub fn bucket(rate: &Rate, stored: Option<Stored>, now_us: u64) -> Bucket<'_> {
+pub fn bucket(rate: &Rate, stored: Option<StoredBucket>, now_us: u64) -> Bucket<'_> {
     let mut bucket = Bucket::full(rate, now_us);
     if let Some(stored) = stored {
         bucket.set(stored);
@@ -73,7 +73,7 @@ pub fn bucket(rate: &Rate, stored: Option<Stored>, now_us: u64) -> Bucket<'_> {
 /// [`Refusal::DebtTooLong`].
 pub fn throttle(
     rate: &Rate,
-    stored: Option<Stored>,
+    stored: Option<StoredBucket>,
     now_us: u64,
     ask: &Ask,
 ) -> Result<(Decision, BucketEdit), Refusal> {
@@ -87,7 +87,7 @@ pub fn throttle(
 }
 
 /// Returns the state after `edit`.
-pub fn stored_after(stored: Option<Stored>, edit: BucketEdit) -> Option<Stored> {
+pub fn stored_after(stored: Option<StoredBucket>, edit: BucketEdit) -> Option<StoredBucket> {
     match edit {
         BucketEdit::Keep => stored,
         BucketEdit::Store(stored) => Some(stored),
@@ -166,12 +166,12 @@ impl ModelCall {
         let count_denied = kind == ModelCommand::CountDenied;
         let request = Request { ask, count_denied, ..Request::new(limit) };
         let set = RefCell::new(std::mem::take(zset));
-        let done = self.make_on(ModelKey { rule_now, max_healed, set: &set, leases }, &request);
+        let done = self.run(ModelKey { rule_now, max_healed, set: &set, leases }, &request);
         *zset = set.into_inner();
         done
     }
 
-    fn make_on(&self, key: ModelKey, request: &Request) -> Result<ModelReply, Refusal> {
+    fn run(&self, key: ModelKey, request: &Request) -> Result<ModelReply, Refusal> {
         let is_look = self.kind == ModelCommand::Look;
         let part = || Part::new(key, request, 0, self.barred);
         let new_id = || Id::from(&b"model"[..]);
@@ -272,7 +272,7 @@ impl<'m> Store for ModelKey<'m> {
 impl BucketKey for NoBucket {
     type Error = Refusal;
 
-    fn read(&mut self) -> Result<Option<Stored>, Refusal> {
+    fn read(&mut self) -> Result<Option<StoredBucket>, Refusal> {
         Err(Refusal::NotBucket)
     }
 

@@ -1,7 +1,7 @@
 //! Periods: `60`, `500ms`, `10s`, `5min`, `2h`, `1d`, `1w`, `1mo`, `1y`.
 
 use crate::decimal::parse_u64;
-use crate::text::Text;
+use crate::text::ShortText;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 
@@ -140,7 +140,7 @@ impl Period {
     }
 
     /// Appends the text that [`Period::parse`] reads.
-    pub fn write<const N: usize>(&self, out: &mut Text<N>) {
+    pub fn write<const N: usize>(&self, out: &mut ShortText<N>) {
         out.push_number(self.count, 1);
         out.push(self.unit.suffix().as_bytes());
     }

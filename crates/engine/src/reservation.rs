@@ -6,7 +6,7 @@
 //! ```text
 //! #05:job-1:2:20000:1795223819544558::60s
 //!  |  |     | |     |                || rule of the window, or - for a semaphore
-//!  |  |     | |     |                | order of arrival in microseconds, if not end - lease
+//!  |  |     | |     |                | arrival in Unix microseconds, if not end - lease
 //!  |  |     | |     | end of the lease in Unix microseconds
 //!  |  |     | | length of the lease in milliseconds
 //!  |  |     | quantity
@@ -24,17 +24,17 @@
 //!
 
 use crate::calendar::Zones;
-use crate::decimal::{leading_u64, parse_digits_of, spelled};
+use crate::decimal::{base64_char, parse_fixed_digits, parse_leading_u64};
 use crate::entry::MAX_SUM;
 use crate::period::{MAX_PERIOD_MS, YEAR_MS};
 use crate::rule::{Rule, RuleText, MAX_RULE};
-use crate::text::Text;
+use crate::text::ShortText;
 
 /// The longest id, in bytes.
 pub const MAX_ID: usize = 64;
 
 /// The id of a reservation, 1 to 64 bytes.
-pub type Id = Text<MAX_ID>;
+pub type Id = ShortText<MAX_ID>;
 
 pub fn is_id(bytes: &[u8]) -> bool {
     (1..=MAX_ID).contains(&bytes.len())
@@ -42,7 +42,7 @@ pub fn is_id(bytes: &[u8]) -> bool {
 
 /// Returns 16 characters of `A-Z a-z 0-9 - _`, each from 6 bits of a random byte.
 pub fn id_from_random(random: [u8; 16]) -> [u8; 16] {
-    random.map(spelled)
+    random.map(base64_char)
 }
 
 /// The longest time that a reservation holds after its lease, in microseconds: the longest period and a month, because a
@@ -56,7 +56,7 @@ const MEMBER_PREFIX: u8 = b'#';
 const MAX_MEMBER: usize = 256;
 const _: () = assert!(3 + MAX_ID + 19 + 11 + 20 + 16 + 20 + MAX_RULE + 7 == MAX_MEMBER);
 
-pub type ReservationMember = Text<MAX_MEMBER>;
+pub type ReservationMember = ShortText<MAX_MEMBER>;
 
 /// A quantity that is held for one caller. `I` holds its id and `R` its rule, each borrowed or owned.
 #[derive(Clone, Copy, Debug)]
@@ -71,8 +71,9 @@ pub struct Reservation<I, R> {
     pub lease_end_us: u64,
     /// The time at which it stops holding, in Unix microseconds: the end of its lease, or later (COUNTLAPSED).
     pub gone_us: u64,
-    /// The place in the order of arrival.
-    pub order_us: u64,
+    /// The time of its arrival in Unix microseconds, in whose order reservations are listed. See
+    /// [`Index::next_arrival_us`](crate::index::Index::next_arrival_us).
+    pub arrival_us: u64,
     /// The rule of its window, which [`crate::rule::Rule::parse`] reads.
     pub rule: R,
 }
@@ -86,22 +87,24 @@ impl<'m> ReservationRef<'m> {
     pub fn decode(member: &'m [u8]) -> Option<ReservationRef<'m>> {
         let (id, rest) = split_id(member)?;
         let number = |text: &'m [u8]| {
-            let (number, rest) = leading_u64(text)?;
+            let (number, rest) = parse_leading_u64(text)?;
             Some((number, rest.strip_prefix(b":")?))
         };
         let (quantity, rest) = number(rest)?;
         let (lease_ms, rest) = number(rest)?;
-        let (lease_end_us, rest) = leading_u64(rest)?;
+        let (lease_end_us, rest) = parse_leading_u64(rest)?;
         let (after_us, rest) = match rest.strip_prefix(b"+") {
-            Some(rest) => leading_u64(rest).filter(|(us, _)| (1..=MAX_AFTER_US).contains(us))?,
+            Some(rest) => {
+                parse_leading_u64(rest).filter(|(us, _)| (1..=MAX_AFTER_US).contains(us))?
+            }
             None => (0, rest),
         };
         let (gone_us, rest) = (lease_end_us.checked_add(after_us)?, rest.strip_prefix(b":")?);
-        let (order_us, rule) = match rest.strip_prefix(b":") {
+        let (arrival_us, rule) = match rest.strip_prefix(b":") {
             Some(rule) => (start_us(lease_end_us, lease_ms), rule),
             // The order is written only if it differs, so that there is one way to write a reservation.
             None => number(rest)
-                .filter(|(order_us, _)| *order_us != start_us(lease_end_us, lease_ms))?,
+                .filter(|(arrival_us, _)| *arrival_us != start_us(lease_end_us, lease_ms))?,
         };
         let sound = (1..=MAX_RULE).contains(&rule.len())
             && is_id(id)
@@ -113,7 +116,7 @@ impl<'m> ReservationRef<'m> {
             lease_ms,
             lease_end_us,
             gone_us,
-            order_us,
+            arrival_us,
             rule,
         })
     }
@@ -133,8 +136,8 @@ impl<I: AsRef<[u8]>, R: AsRef<[u8]>> Reservation<I, R> {
             text.push_number(self.gone_us.saturating_sub(self.lease_end_us), 1);
         }
         text.push(b":");
-        if self.order_us != start_us(self.lease_end_us, self.lease_ms) {
-            text.push_number(self.order_us, 1);
+        if self.arrival_us != start_us(self.lease_end_us, self.lease_ms) {
+            text.push_number(self.arrival_us, 1);
         }
         text.push(b":");
         text.push(self.rule.as_ref());
@@ -142,18 +145,18 @@ impl<I: AsRef<[u8]>, R: AsRef<[u8]>> Reservation<I, R> {
     }
 
     pub fn borrowed(&self) -> ReservationRef<'_> {
-        let Reservation { ref id, quantity, lease_ms, lease_end_us, gone_us, order_us, ref rule } =
+        let Reservation { ref id, quantity, lease_ms, lease_end_us, gone_us, arrival_us, ref rule } =
             *self;
         let (id, rule) = (id.as_ref(), rule.as_ref());
-        Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule }
+        Reservation { id, quantity, lease_ms, lease_end_us, gone_us, arrival_us, rule }
     }
 }
 
 impl ReservationRef<'_> {
     pub fn owned(&self) -> OwnedReservation {
-        let Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule } = *self;
+        let Reservation { id, quantity, lease_ms, lease_end_us, gone_us, arrival_us, rule } = *self;
         let (id, rule) = (Id::from(id), RuleText::from(rule));
-        Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule }
+        Reservation { id, quantity, lease_ms, lease_end_us, gone_us, arrival_us, rule }
     }
 }
 
@@ -182,7 +185,7 @@ impl<I, R> Reservation<I, R> {
     }
 
     /// Returns whether it holds its quantity at `now_us`.
-    pub fn live(&self, now_us: u64) -> bool {
+    pub fn is_live(&self, now_us: u64) -> bool {
         self.gone_us > now_us
     }
 }
@@ -195,10 +198,9 @@ pub struct Hold {
     pub quantity: u64,
 }
 
-impl Hold {
-    /// Returns the hold of a reservation as it is seen at one moment.
-    pub fn of<I, R>(seen: &Reservation<I, R>) -> Hold {
-        Hold { gone_us: seen.gone_us, quantity: seen.quantity }
+impl<I, R> From<&Reservation<I, R>> for Hold {
+    fn from(one: &Reservation<I, R>) -> Hold {
+        Hold { gone_us: one.gone_us, quantity: one.quantity }
     }
 }
 
@@ -255,23 +257,22 @@ pub struct HeldReservation {
     pub quantity: u64,
     /// Microseconds until its lease ends. 0 if the lease has ended but the reservation still holds.
     pub left_us: u64,
-    /// Its place in the order of arrival.
-    order_us: u64,
+    arrival_us: u64,
 }
 
 impl HeldReservation {
-    pub fn of(one: &ReservationRef, now_us: u64) -> HeldReservation {
+    pub fn at(one: &ReservationRef, now_us: u64) -> HeldReservation {
         HeldReservation {
             id: Id::from(one.id),
             quantity: one.quantity,
             left_us: one.seen_lease_end_us(now_us).saturating_sub(now_us),
-            order_us: one.order_us,
+            arrival_us: one.arrival_us,
         }
     }
 
     /// Sorts reservations by their arrival.
     pub fn oldest_first(mut list: Vec<HeldReservation>) -> Vec<HeldReservation> {
-        list.sort_by_cached_key(|one| one.order_us);
+        list.sort_by_cached_key(|one| one.arrival_us);
         list
     }
 }
@@ -291,7 +292,7 @@ pub fn member_prefix(id: &[u8]) -> ReservationMember {
 
 fn split_id(member: &[u8]) -> Option<(&[u8], &[u8])> {
     let &[MEMBER_PREFIX, tens, ones, b':', ref rest @ ..] = member else { return None };
-    let length = usize::try_from(parse_digits_of(&[tens, ones])?).ok()?;
+    let length = usize::try_from(parse_fixed_digits(&[tens, ones])?).ok()?;
     let (id, rest) = rest.split_at_checked(length)?;
     Some((id, rest.strip_prefix(b":")?))
 }

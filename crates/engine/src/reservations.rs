@@ -6,7 +6,7 @@
 use crate::ban::Ban;
 use crate::calendar::Zones;
 pub use crate::index::Settled;
-use crate::index::{next_order_us, EnoughGone, Index, IndexBuilder, Live};
+use crate::index::{next_arrival_us, EnoughGone, Index, IndexBuilder, Live};
 use crate::reservation::{
     HeldReservation, Hold, OwnedReservation, Reservation, ReservationMember, ReservationRef,
     ReservationView,
@@ -24,7 +24,7 @@ pub const MAX_HEALED_LEASES: usize = 256;
 
 /// The reservations of a key at one moment, for one call, and the ban that is stored with them.
 ///
-/// A call decides before it changes anything. So `total`, `live_len`, `last_gone_us` and `first_gone` are meant for before
+/// A call decides before it changes anything. So call `total`, `live_len`, `last_gone_us` and `find_enough_gone` only before
 /// [`Reservations::add`] and [`Reservations::settle`].
 ///
 /// ```
@@ -34,8 +34,8 @@ pub const MAX_HEALED_LEASES: usize = 256;
 ///
 /// // 2 until second 30, and 1 until second 90.
 /// let held = |id: &[u8], quantity, lease_end_us| {
-///     let (lease_ms, gone_us, order_us) = (20_000, lease_end_us, lease_end_us);
-///     Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule: &b"-"[..] }.owned()
+///     let (lease_ms, gone_us, arrival_us) = (20_000, lease_end_us, lease_end_us);
+///     Reservation { id, quantity, lease_ms, lease_end_us, gone_us, arrival_us, rule: &b"-"[..] }.owned()
 /// };
 /// let all = vec![held(b"a", 2, 30_000_000), held(b"b", 1, 90_000_000)];
 /// let reservations = Reservations::from_list(all, None, 80_000_000, None, &mut Zones::default());
@@ -48,8 +48,8 @@ pub struct Reservations {
     /// The reservations as they are stored, live and gone.
     stored: ListOrIndex,
     ban: Option<Ban>,
-    has_id: bool,
-    /// The reservation with the id of the call, if it is gone. It is dropped, so that the id is free.
+    is_id_held: bool,
+    /// The member with the id of the call, if that reservation is gone. Cleaning drops it, so that the id is free.
     gone_id: Option<Box<ReservationMember>>,
     /// Some leases begin after now, because the clock was set back. They end one lease from now, rewritten or not.
     has_future: bool,
@@ -61,8 +61,8 @@ pub struct Reservations {
 
 #[derive(Debug)]
 enum ListOrIndex {
-    /// By the length of their id and then by the id. Another program may have written an id a second time. Then the first
-    /// one counts.
+    /// By the length of their id and then by the id. Another program may have written an id a second time. Then only the first
+    /// one is found by its id.
     List(Vec<OwnedReservation>),
     Index(Box<Index>),
 }
@@ -148,20 +148,20 @@ impl Reservations {
             ListOrIndex::Index(index) => index.separate_future(now_us),
         };
         let with_id = id.and_then(|id| stored.get(id));
-        let has_id = with_id.is_some_and(|one| one.live(now_us));
-        let gone_id = with_id.filter(|one| !one.live(now_us)).map(|one| Box::new(one.member()));
+        let is_id_held = with_id.is_some_and(|one| one.is_live(now_us));
+        let gone_id = with_id.filter(|one| !one.is_live(now_us)).map(|one| Box::new(one.member()));
         let mut view = ReservationView::at(now_us, zones);
-        let mut hold = |one: ReservationRef| Hold::of(&view.see(&one));
+        let mut hold = |one: ReservationRef| Hold::from(&view.see(&one));
         let holds = match &stored {
             ListOrIndex::List(all) => {
-                let live = all.iter().filter(|one| one.live(now_us));
+                let live = all.iter().filter(|one| one.is_live(now_us));
                 live.map(|one| hold(one.borrowed())).collect()
             }
             ListOrIndex::Index(index) if has_future => index.future().map(hold).collect(),
             ListOrIndex::Index(_) => SortedHolds::default(),
         };
         let is_changed = false;
-        Reservations { now_us, stored, ban, has_id, gone_id, has_future, holds, is_changed }
+        Reservations { now_us, stored, ban, is_id_held, gone_id, has_future, holds, is_changed }
     }
 
     /// Returns the index. `None` if the reservations were read for this call.
@@ -210,7 +210,7 @@ impl Reservations {
         self.len() == 0
     }
 
-    /// Returns the live reservations in the index, but for those in `holds`.
+    /// Returns the live reservations in the index, except those in `holds`.
     fn live(&self) -> Option<Live<'_>> {
         self.index().map(|index| index.live(self.now_us))
     }
@@ -236,17 +236,17 @@ impl Reservations {
     /// # Errors
     ///
     /// That of `enough`.
-    pub fn first_gone<E>(
+    pub fn find_enough_gone<E>(
         &self,
         mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
     ) -> Result<EnoughGone, E> {
-        let Some(live) = self.live() else { return self.holds.first_gone(enough) };
+        let Some(live) = self.live() else { return self.holds.find_enough_gone(enough) };
         if self.holds.is_empty() {
-            return live.first_gone(enough);
+            return live.find_enough_gone(enough);
         }
         let future = self.holds.sums();
-        let (first_us, _) =
-            live.first_gone(|us, gone| enough(us, gone.saturating_add(sum_gone(&future, us))))?;
+        let (first_us, _) = live
+            .find_enough_gone(|us, gone| enough(us, gone.saturating_add(sum_gone(&future, us))))?;
         let is_enough = |us: u64, gone: u128| enough(us, gone.saturating_add(live.gone_by(us)));
         let first_future_us = first_enough(&future, is_enough)?;
         let Some(gone_us) = first_us.into_iter().chain(first_future_us).min() else {
@@ -258,46 +258,46 @@ impl Reservations {
     }
 
     /// Returns whether the id with which the key was read is held.
-    pub fn has_id(&self) -> bool {
-        self.has_id
+    pub fn is_id_held(&self) -> bool {
+        self.is_id_held
     }
 
     pub fn find_live(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
-        self.stored.get(id).filter(|one| one.live(self.now_us))
+        self.stored.get(id).filter(|one| one.is_live(self.now_us))
     }
 
     /// Returns the live reservations, the oldest first. O(n).
     pub fn list_live(&self) -> Vec<HeldReservation> {
-        let live = self.stored.iter().filter(|one| one.live(self.now_us));
+        let live = self.stored.iter().filter(|one| one.is_live(self.now_us));
         HeldReservation::oldest_first(
-            live.map(|one| HeldReservation::of(&one, self.now_us)).collect(),
+            live.map(|one| HeldReservation::at(&one, self.now_us)).collect(),
         )
     }
 
     /// Returns the number of reservations whose lease runs.
-    pub fn running(&mut self) -> usize {
+    pub fn count_running(&mut self) -> usize {
         match &mut self.stored {
             ListOrIndex::List(all) => all.iter().filter(|one| one.runs(self.now_us)).count(),
             ListOrIndex::Index(index) => {
                 // The first call makes the index larger.
-                self.is_changed |= !index.counts_running();
-                index.running(self.now_us)
+                self.is_changed |= !index.has_lease_ends();
+                index.count_running(self.now_us)
             }
         }
     }
 
-    pub fn next_order_us(&self, now_us: u64) -> u64 {
+    pub fn next_arrival_us(&self, now_us: u64) -> u64 {
         match &self.stored {
             ListOrIndex::List(all) => {
-                next_order_us(all.iter().map(|one| one.order_us).max(), now_us)
+                next_arrival_us(all.iter().map(|one| one.arrival_us).max(), now_us)
             }
-            ListOrIndex::Index(index) => index.next_order_us(now_us),
+            ListOrIndex::Index(index) => index.next_arrival_us(now_us),
         }
     }
 
-    /// Returns whether even a denied call writes, because leases must start again after the clock was set back, or because
-    /// many reservations are gone.
-    pub fn must_write(&self) -> bool {
+    /// Returns whether even a denied call must [clean](Reservations::clean): leases must start again because the clock was set
+    /// back, or many reservations are gone.
+    pub fn needs_cleaning(&self) -> bool {
         self.has_future || self.len().saturating_sub(self.live_len()) >= MAX_GONE_DROPPED
     }
 
@@ -336,7 +336,7 @@ impl Reservations {
                 for id in ids {
                     let at = position(all, id);
                     let found = all.get(at).filter(|one| one.id.as_bytes() == *id);
-                    if found.is_some_and(|one| one.live(self.now_us)) {
+                    if found.is_some_and(|one| one.is_live(self.now_us)) {
                         settled.push(all.remove(at));
                     }
                 }
@@ -368,7 +368,7 @@ impl Reservations {
                     let old = one.member();
                     *one = view.see(&one.borrowed()).owned();
                     cleaned(&old, Some(&one.member()));
-                } else if !one.live(now_us) {
+                } else if !one.is_live(now_us) {
                     cleaned(&one.member(), None);
                     return false;
                 }
@@ -458,12 +458,12 @@ impl SortedHolds {
         self.holds.iter().map(with_sum).collect()
     }
 
-    /// See [`Reservations::first_gone`]. O(n).
+    /// See [`Reservations::find_enough_gone`]. O(n).
     ///
     /// # Errors
     ///
     /// That of `enough`.
-    pub fn first_gone<E>(
+    pub fn find_enough_gone<E>(
         &self,
         mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
     ) -> Result<EnoughGone, E> {
@@ -519,7 +519,7 @@ mod tests {
 
     /// What a call decides by.
     fn sums(held: &Reservations) -> impl PartialEq + std::fmt::Debug {
-        let Ok(first) = held.first_gone(|_, gone| Ok::<bool, Infallible>(gone >= 5));
+        let Ok(first) = held.find_enough_gone(|_, gone| Ok::<bool, Infallible>(gone >= 5));
         (held.total(), held.last_gone_us(), first, held.live_len())
     }
 
@@ -531,7 +531,7 @@ mod tests {
             .map(|one| (one.id.as_bytes().to_vec(), one.quantity, one.left_us))
             .collect();
         listed.sort();
-        ((held.len(), held.running(), held.needed_until_us(), held.ban()), listed)
+        ((held.len(), held.count_running(), held.needed_until_us(), held.ban()), listed)
     }
 
     /// The reservation with each id.
@@ -561,8 +561,8 @@ mod tests {
                     let id = ids[id];
                     let lease_end_us = START_US + 4_000_000 - ago_us;
                     let gone_us = lease_end_us + after_us;
-                    let (order_us, rule) = (lease_end_us, &b"2s"[..]);
-                    Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule }.owned()
+                    let (arrival_us, rule) = (lease_end_us, &b"2s"[..]);
+                    Reservation { id, quantity, lease_ms, lease_end_us, gone_us, arrival_us, rule }.owned()
                 })
                 .collect();
             let member = |one: &OwnedReservation| one.member().as_bytes().to_vec();
@@ -572,9 +572,9 @@ mod tests {
             prop_assert!(all.iter().all(|one| index.add(&one.borrowed())));
             let mut index = Reservations::from_index(index.build(), now_us, Some(ids[id]), zones);
             let mut list = Reservations::from_list(all, None, now_us, Some(ids[id]), zones);
-            prop_assert_eq!(list.has_id(), index.has_id());
-            prop_assert_eq!(list.must_write(), index.must_write());
-            prop_assert_eq!(list.next_order_us(now_us), index.next_order_us(now_us));
+            prop_assert_eq!(list.is_id_held(), index.is_id_held());
+            prop_assert_eq!(list.needs_cleaning(), index.needs_cleaning());
+            prop_assert_eq!(list.next_arrival_us(now_us), index.next_arrival_us(now_us));
             prop_assert_eq!(sums(&list), sums(&index));
             prop_assert_eq!(found(&list), found(&index));
             prop_assert_eq!(answers(&mut list), answers(&mut index));
@@ -593,7 +593,7 @@ mod tests {
                 lease_ms: 9_000,
                 lease_end_us,
                 gone_us: lease_end_us,
-                order_us: START_US,
+                arrival_us: START_US,
                 rule: &b"2s"[..],
             };
             for held in [&mut list, &mut index] {

@@ -9,7 +9,7 @@ use crate::calendar::{zone_code, Calendar, CalendarWindow, Zone, Zones, SHORT_ZO
 use crate::decimal::{parse_base36, parse_u64, split_at_mark, split_once};
 use crate::entry::Entry;
 use crate::period::{Length, Period};
-use crate::text::Text;
+use crate::text::ShortText;
 
 /// The approximate maximum number of entries for events that are counted coarsely: denied calls, and events beyond the
 /// limit.
@@ -21,7 +21,7 @@ const MAX_GAP: usize = 64;
 /// The room for the text of a rule. The longest, of about 35 bytes, has 13 digits, a unit, a zone, a start and their marks.
 pub const MAX_RULE: usize = 96;
 
-pub type RuleText = Text<MAX_RULE>;
+pub type RuleText = ShortText<MAX_RULE>;
 
 /// The time for which an event counts. Reservations store their rule, so that APPLY needs no limit.
 #[derive(Clone, Copy, Debug)]
@@ -196,7 +196,7 @@ pub(crate) enum Sharing {
 
 impl RuleNow {
     /// Sets the most entries that live events need. The default is 4096.
-    pub(crate) fn with_entries(self, max_entries: u32) -> RuleNow {
+    pub(crate) fn with_max_entries(self, max_entries: u32) -> RuleNow {
         RuleNow { max_entries, ..self }
     }
 
@@ -260,7 +260,7 @@ impl RuleNow {
     }
 
     /// Returns the most entries that live events need under this rule. `None` if the rule sets no bound.
-    pub(crate) fn entries_of_rule(&self) -> Option<u32> {
+    pub(crate) fn rule_max_entries(&self) -> Option<u32> {
         match self.expiring {
             Expiring::Sliding { buckets, .. } => buckets,
             Expiring::Calendar { .. } | Expiring::FromFirst { .. } => Some(1),
@@ -286,13 +286,13 @@ impl RuleNow {
 
     /// Returns whether a call may merge some of the events from the future, and leave others there. If the first event opens
     /// a window, they are one entry, which stays whole.
-    pub(crate) fn splits_future(&self) -> bool {
+    pub(crate) fn heals_in_parts(&self) -> bool {
         !matches!(self.expiring, Expiring::FromFirst { .. })
     }
 
     /// Returns how many dead entries a call drops at most after it has uncounted events, so that they cannot count again. It
     /// drops all or none. With `is_empty` it has uncounted all events.
-    pub(crate) fn max_gap(&self, is_empty: bool) -> usize {
+    pub(crate) fn max_dropped_in_gap(&self, is_empty: bool) -> usize {
         match self.expiring {
             Expiring::Sliding { .. } => MAX_GAP,
             // The entry before the newest would be the newest.

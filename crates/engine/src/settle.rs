@@ -96,12 +96,12 @@ pub fn plan<'p, S: Store>(
                 return Ok(release);
             }
             let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
-            let max_entries = rule_now.entries_of_rule().unwrap_or(max_entries);
-            let count = WindowCount::read(key.events(), rule_now.with_entries(max_entries))?;
+            let max_entries = rule_now.rule_max_entries().unwrap_or(max_entries);
+            let count = WindowCount::read(key.events(), rule_now.with_max_entries(max_entries))?;
             // The limit is not known here, so the event is counted as within it. Few events lie beyond the limit, as they
             // were reserved.
             let event = EventChange::Record { weight, denied: false, limit: u64::MAX };
-            let events = count.change(key.events(), event, store.max_healed())?;
+            let events = count.plan_change(key.events(), event, store.max_healed())?;
             let (applied, expiry) = (Some(events.edit), Some(events.after.expiry()));
             Ok(SettlePlan::Settle { ids, applied, renewed: None, expiry })
         }

@@ -16,7 +16,7 @@ use crate::refusal::Refusal;
 use crate::reservation::ReservationRef;
 use crate::reservations::Reservations;
 use crate::rule::{Rule, RuleNow, RuleText};
-use crate::throttle::{BucketEdit, Stored};
+use crate::throttle::{BucketEdit, StoredBucket};
 use crate::window::{EventEdit, WindowCount};
 use std::convert::Infallible;
 
@@ -115,7 +115,7 @@ pub trait BucketKey {
     type Error;
 
     /// Opens the key, and returns what it holds. `None` if it is missing.
-    fn read(&mut self) -> Result<Option<Stored>, Self::Error>;
+    fn read(&mut self) -> Result<Option<StoredBucket>, Self::Error>;
 
     /// Writes an edit. A key that was opened for reading only gets one that changes nothing.
     fn write(&mut self, edit: BucketEdit);

@@ -1,24 +1,24 @@
 //! Short text on the stack. This module uses nothing else of the crate, so that every layer may use it.
 
-/// Text of bounded length on the stack, for values and members that are written on every call.
+/// At most `N` bytes of text on the stack, for values and members that are written on every call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Text<const N: usize> {
+pub struct ShortText<const N: usize> {
     /// 0 from `len` on, so that equal texts have equal bytes.
     bytes: [u8; N],
     /// Two bytes, because ids are copied on every call.
     len: u16,
 }
 
-impl<const N: usize> Default for Text<N> {
+impl<const N: usize> Default for ShortText<N> {
     fn default() -> Self {
-        Text::new()
+        ShortText::new()
     }
 }
 
-impl<const N: usize> Text<N> {
+impl<const N: usize> ShortText<N> {
     pub const fn new() -> Self {
         const { assert!(N <= u16::MAX as usize, "the length fits") };
-        Text { bytes: [0; N], len: 0 }
+        ShortText { bytes: [0; N], len: 0 }
     }
 
     pub fn as_bytes(&self) -> &[u8] {
@@ -60,21 +60,21 @@ impl<const N: usize> Text<N> {
     }
 }
 
-impl<const N: usize> std::fmt::Debug for Text<N> {
+impl<const N: usize> std::fmt::Debug for ShortText<N> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
         write!(formatter, "\"{}\"", self.as_bytes().escape_ascii())
     }
 }
 
-impl<const N: usize> AsRef<[u8]> for Text<N> {
+impl<const N: usize> AsRef<[u8]> for ShortText<N> {
     fn as_ref(&self) -> &[u8] {
         self.as_bytes()
     }
 }
 
-impl<const N: usize> From<&[u8]> for Text<N> {
+impl<const N: usize> From<&[u8]> for ShortText<N> {
     fn from(bytes: &[u8]) -> Self {
-        let mut text = Text::new();
+        let mut text = ShortText::new();
         text.push(bytes);
         text
     }
@@ -103,7 +103,7 @@ mod tests {
             (10_000_000_000_000_000, 19, "0010000000000000000"),
             (u64::MAX, 1, "18446744073709551615"),
         ] {
-            let mut out = Text::<32>::new();
+            let mut out = ShortText::<32>::new();
             out.push_number(value, width);
             assert_eq!(out.as_bytes(), text.as_bytes());
         }
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_part_that_does_not_fit_is_dropped() {
-        let mut out = Text::<4>::new();
+        let mut out = ShortText::<4>::new();
         out.push(b"abc");
         out.push_number(42, 1);
         assert_eq!(out.as_bytes(), b"abc");

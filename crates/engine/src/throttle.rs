@@ -18,12 +18,12 @@
 //! ```
 
 use crate::ban::{Ban, BanNow, BAN_PREFIX, MAX_BAN_BYTES};
-use crate::decimal::{parse_digits, parse_digits_of, parse_u64, split_at_mark};
+use crate::decimal::{parse_digits, parse_fixed_digits, parse_u64, split_at_mark};
 use crate::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use crate::expiry::GRACE_MS;
 use crate::period::MAX_PERIOD_MS;
 use crate::refusal::Refusal;
-use crate::text::Text;
+use crate::text::ShortText;
 use std::num::{NonZeroU128, NonZeroU64};
 
 /// Attoseconds, 1e-18 s. Rounding an interval down to them costs less than one part in a million at 1e12 a second, and 2^128
@@ -46,7 +46,7 @@ const MAX_DEBT: Attos = MAX_DEBT_NS as Attos * ATTOS_PER_NS;
 const DEBT_DIGITS: usize = 19;
 const _: () = assert!(MAX_DEBT_NS < 10u64.pow(DEBT_DIGITS as u32));
 
-pub type StoredText = Text<MAX_VALUE>;
+pub type BucketText = ShortText<MAX_VALUE>;
 
 /// The length of the longest stored value: nanoseconds, a point, the fraction, a plus sign, the debt, and a ban.
 const MAX_VALUE: usize = TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS + MAX_BAN_BYTES;
@@ -54,7 +54,7 @@ const MAX_VALUE: usize = TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS + MA
 /// The stored state of a bucket: its theoretical arrival time, the debt by which that may lie beyond an empty bucket, and a
 /// ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredBucket {
     /// The theoretical arrival time, in whole nanoseconds since 1970 of at most [`TAT_DIGITS`] digits.
     ns: u64,
     /// Attoseconds beyond those nanoseconds.
@@ -65,27 +65,27 @@ pub struct Stored {
     ban: Option<Ban>,
 }
 
-impl Stored {
+impl StoredBucket {
     /// Reads a stored value: 19 digits of Unix nanoseconds, perhaps a point and one to nine digits of their
     /// fraction, perhaps a plus sign and a debt in nanoseconds, and perhaps a ban. `None` for anything else.
     ///
     /// ```
-    /// use redis_ratelimit_engine::throttle::Stored;
+    /// use redis_ratelimit_engine::throttle::StoredBucket;
     /// // Full at 1795223799.5 s, with a debt of 2 s.
-    /// let stored = Stored::decode(b"1795223799500000000+2000000000").unwrap();
+    /// let stored = StoredBucket::decode(b"1795223799500000000+2000000000").unwrap();
     /// assert_eq!((stored.full_at_us(), stored.debt_ns()), (1_795_223_799_500_000, 2_000_000_000));
-    /// assert_eq!(Stored::decode(b"42"), None);
+    /// assert_eq!(StoredBucket::decode(b"42"), None);
     /// ```
-    pub fn decode(value: &[u8]) -> Option<Stored> {
+    pub fn decode(value: &[u8]) -> Option<StoredBucket> {
         // The string of another client may have 512 MB, so a long one is not searched.
         if value.len() > MAX_VALUE {
             return None;
         }
         let (whole, rest) = value.split_first_chunk::<TAT_DIGITS>()?;
-        let ns = parse_digits_of(whole)?;
+        let ns = parse_fixed_digits(whole)?;
         // Most values end here.
         if rest.is_empty() {
-            return Some(Stored { ns, attos: 0, debt_ns: 0, ban: None });
+            return Some(StoredBucket { ns, attos: 0, debt_ns: 0, ban: None });
         }
         let ban_at = rest.iter().position(|&byte| byte == BAN_PREFIX).unwrap_or(rest.len());
         let (rest, ban) = rest.split_at_checked(ban_at)?;
@@ -102,13 +102,13 @@ impl Stored {
             }
             Some(_) => return None,
         };
-        Some(Stored { ns, attos, debt_ns, ban })
+        Some(StoredBucket { ns, attos, debt_ns, ban })
     }
 
     /// Creates the state of an arrival time of at most [`LAST_TAT`], without a ban.
-    fn new(tat: Attos, debt_ns: u64) -> Stored {
+    fn new(tat: Attos, debt_ns: u64) -> StoredBucket {
         let (ns, attos) = split_ns(tat);
-        Stored { ns, attos, debt_ns, ban: None }
+        StoredBucket { ns, attos, debt_ns, ban: None }
     }
 
     fn tat(self) -> Attos {
@@ -116,8 +116,8 @@ impl Stored {
     }
 
     /// Returns the stored form. The fraction has no trailing zeros, and is left out if it is 0.
-    pub fn encode(self) -> StoredText {
-        let mut text = StoredText::new();
+    pub fn encode(self) -> BucketText {
+        let mut text = BucketText::new();
         text.push_number(self.ns, TAT_DIGITS);
         let mut fraction = self.attos;
         if fraction > 0 {
@@ -143,15 +143,14 @@ impl Stored {
         self.ban
     }
 
-    /// Returns the first whole Unix millisecond at which the value no longer matters, because the bucket is full and no ban
-    /// runs.
-    pub fn void_at_ms(self) -> u64 {
+    /// Returns the first Unix millisecond at which the value no longer matters, because the bucket is full and no ban runs.
+    pub fn needed_until_ms(self) -> u64 {
         self.full_at_us().div_ceil(1_000).max(self.ban.map_or(0, |ban| ban.end_ms()))
     }
 
     /// Returns the last Unix millisecond in which its key lives.
     pub fn expires_at_ms(self) -> u64 {
-        self.void_at_ms().saturating_add(GRACE_MS)
+        self.needed_until_ms().saturating_add(GRACE_MS)
     }
 
     /// Returns when the bucket is full, in Unix microseconds, rounded up.
@@ -246,7 +245,7 @@ impl Rate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BucketEdit {
     Keep,
-    Store(Stored),
+    Store(StoredBucket),
     /// The key is deleted, because the bucket is full.
     Delete,
 }
@@ -277,7 +276,7 @@ impl<'r> Bucket<'r> {
         Bucket { rate, now_us, now, empty, tat: now, stored_tat: now, is_from_future: false, ban }
     }
 
-    pub fn set(&mut self, stored: Stored) {
+    pub fn set(&mut self, stored: StoredBucket) {
         let debt = u128::from(stored.debt_ns).saturating_mul(ATTOS_PER_NS);
         let last = self.empty.saturating_add(debt);
         let time = stored.tat();
@@ -286,7 +285,7 @@ impl<'r> Bucket<'r> {
         if stored.ban.is_some() {
             self.ban = BanNow::at(stored.ban, self.now_us);
             if self.tat == self.now {
-                self.ban.end_mark();
+                self.ban.drop_mark();
             }
         }
     }
@@ -383,12 +382,16 @@ impl<'r> Bucket<'r> {
     /// are what [`Bucket::grant`] returned. A call that counts nothing leaves the stored time where it is, even if that is
     /// too far ahead.
     pub fn close(&self, edit: BucketEdit, ban_ms: u64) -> (Bucket<'r>, BucketEdit) {
-        let ban = self.ban.closed(self.now_us, ban_ms);
+        let ban = self.ban.close(self.now_us, ban_ms);
         let edit = match edit {
             BucketEdit::Keep if ban == self.ban && !ban.is_from_future() => BucketEdit::Keep,
             BucketEdit::Keep => {
                 let (ns, attos) = split_ns(self.stored_tat);
-                BucketEdit::Store(Stored { ns, attos, ..self.stored(self.tat, ban.ban_or_mark()) })
+                BucketEdit::Store(StoredBucket {
+                    ns,
+                    attos,
+                    ..self.stored(self.tat, ban.ban_or_mark())
+                })
             }
             BucketEdit::Store(_) | BucketEdit::Delete => self.store(self.tat, ban.ban_or_mark()),
         };
@@ -428,14 +431,14 @@ impl<'r> Bucket<'r> {
 
     /// Returns the state with this arrival time and its debt, to be stored.
     #[inline(always)]
-    fn stored(&self, tat: Attos, ban: Option<Ban>) -> Stored {
+    fn stored(&self, tat: Attos, ban: Option<Ban>) -> StoredBucket {
         let debt = tat.saturating_sub(self.empty);
         // Most buckets have none. `judge` and the stored value bound it.
         let debt_ns = match debt {
             0 => 0,
             _ => split_ns(debt.saturating_add(ATTOS_PER_NS - 1)).0.min(MAX_DEBT_NS),
         };
-        Stored { ban, ..Stored::new(tat, debt_ns) }
+        StoredBucket { ban, ..StoredBucket::new(tat, debt_ns) }
     }
 
     // Inlined so that the large result is not copied.

@@ -15,9 +15,9 @@
 //! }
 //! let rows = recent.top(now_us, 10);
 //! assert_eq!(rows.iter().map(|row| &row.name[..]).collect::<Vec<_>>(), [b"a", b"c"]);
-//! assert_eq!(rows[0].times, TopCount { count: 3, overcount: 0 });
+//! assert_eq!(rows[0].occurrences, TopCount { count: 3, overcount: 0 });
 //! // c took over the count of b, so one of its two may not be its own.
-//! assert_eq!(rows[1].times, TopCount { count: 2, overcount: 1 });
+//! assert_eq!(rows[1].occurrences, TopCount { count: 2, overcount: 1 });
 //! ```
 
 use crate::db_key::DbKey;
@@ -41,7 +41,7 @@ struct TopEntry {
     db: i32,
     name: Vec<u8>,
     hash: u64,
-    times: TopCount,
+    occurrences: TopCount,
 }
 
 impl TopEntry {
@@ -84,14 +84,14 @@ impl TopCounts {
         let hash = self.hash(key);
         let found = self.find(key, hash).and_then(|at| self.entries.get_mut(at));
         if let Some(entry) = found {
-            entry.times.count = entry.times.count.saturating_add(1);
+            entry.occurrences.count = entry.occurrences.count.saturating_add(1);
             return;
         }
         if self.entries.len() < self.max_keys {
             let at = self.entries.len();
             let DbKey { db, name } = key;
-            let times = TopCount { count: 1, overcount: 0 };
-            self.entries.push(TopEntry { db, name: name.into(), hash, times });
+            let occurrences = TopCount { count: 1, overcount: 0 };
+            self.entries.push(TopEntry { db, name: name.into(), hash, occurrences });
             self.index_by_hash(hash, at);
             self.by_count.push(Reverse((1, at)));
             return;
@@ -105,7 +105,7 @@ impl TopCounts {
         entry.name.extend_from_slice(key.name);
         entry.db = key.db;
         entry.hash = hash;
-        entry.times = TopCount { count: min.saturating_add(1), overcount: min };
+        entry.occurrences = TopCount { count: min.saturating_add(1), overcount: min };
         self.index_by_hash(hash, at);
     }
 
@@ -119,7 +119,7 @@ impl TopCounts {
         loop {
             let mut first = self.by_count.peek_mut()?;
             let Reverse((noted, at)) = &mut *first;
-            let count = self.entries.get(*at)?.times.count;
+            let count = self.entries.get(*at)?.occurrences.count;
             if count == *noted {
                 *noted = count.saturating_add(1);
                 return Some((*at, count));
@@ -129,20 +129,20 @@ impl TopCounts {
         }
     }
 
-    /// Returns an upper bound for a key that is not counted: the least count.
+    /// Returns an upper bound of the occurrences of a key that is not counted: the least count.
     fn min_count(&self) -> u64 {
-        let min = self.entries.iter().map(|entry| entry.times.count).min();
+        let min = self.entries.iter().map(|entry| entry.occurrences.count).min();
         min.filter(|_| self.entries.len() >= self.max_keys).unwrap_or(0)
     }
 
-    fn times(&self, key: DbKey) -> Option<TopCount> {
+    fn occurrences(&self, key: DbKey) -> Option<TopCount> {
         let at = self.find(key, self.hash(key))?;
-        self.entries.get(at).map(|entry| entry.times)
+        self.entries.get(at).map(|entry| entry.occurrences)
     }
 
-    /// Returns the count of `key`, where `min` is [`TopCounts::min_count`].
+    /// Returns the bounds of the occurrences of `key`, which need not be counted. `min` is [`TopCounts::min_count`].
     fn estimate(&self, key: DbKey, min: u64) -> TopCount {
-        self.times(key).unwrap_or(TopCount { count: min, overcount: min })
+        self.occurrences(key).unwrap_or(TopCount { count: min, overcount: min })
     }
 }
 
@@ -152,7 +152,7 @@ pub struct TopRow {
     pub db: i32,
     /// Its name, which the caller may have cut.
     pub name: Box<[u8]>,
-    pub times: TopCount,
+    pub occurrences: TopCount,
 }
 
 /// The length of a generation, in microseconds: 10 minutes.
@@ -181,7 +181,7 @@ impl TopKeys {
     /// Returns the most frequent keys at `now_us`, the most frequent first.
     pub fn top(&mut self, now_us: u64, max_rows: usize) -> Vec<TopRow> {
         self.rotate(now_us);
-        let is_new = |entry: &&TopEntry| self.current.times(entry.key()).is_none();
+        let is_new = |entry: &&TopEntry| self.current.occurrences(entry.key()).is_none();
         let of_both =
             self.current.entries.iter().chain(self.previous.entries.iter().filter(is_new));
         let min = (self.current.min_count(), self.previous.min_count());
@@ -192,11 +192,11 @@ impl TopKeys {
                 let count = current.count.saturating_add(previous.count);
                 let overcount = current.overcount.saturating_add(previous.overcount);
                 let (db, name) = (entry.db, entry.name.as_slice().into());
-                TopRow { db, name, times: TopCount { count, overcount } }
+                TopRow { db, name, occurrences: TopCount { count, overcount } }
             })
             .collect();
         top.sort_by(|row, other| {
-            let by_count = other.times.count.cmp(&row.times.count);
+            let by_count = other.occurrences.count.cmp(&row.occurrences.count);
             by_count.then_with(|| (row.db, &row.name).cmp(&(other.db, &other.name)))
         });
         top.truncate(max_rows);
@@ -234,7 +234,7 @@ mod tests {
         #![proptest_config(cases(300))]
 
         #[test]
-        fn no_count_is_too_small_or_too_large_by_more_than_told(
+        fn no_count_is_too_small_or_too_large_by_more_than_its_overcount(
             max_keys in 1..20usize,
             keys in proptest::collection::vec(0..60u8, 0..800),
             skew in 1..6u32,
@@ -269,7 +269,7 @@ mod tests {
                 now_us += step_us;
                 recent.add(db_key(&[key]), now_us);
                 seen.push((key, now_us));
-                for TopRow { name: key, times: TopCount { count, overcount }, .. } in recent.top(now_us, 64) {
+                for TopRow { name: key, occurrences: TopCount { count, overcount }, .. } in recent.top(now_us, 64) {
                     let within = |us: u64| {
                         let young = |(other, at): &&(u8, u64)| *other == key[0] && now_us - at < us;
                         seen.iter().filter(young).count() as u64
@@ -313,7 +313,7 @@ mod tests {
             recent.add(db_key(b"b"), 5 * GENERATION_US - back);
         }
         let top = recent.top(GENERATION_US, 9);
-        let counts: Vec<_> = top.iter().map(|row| (&row.name[..], row.times.count)).collect();
+        let counts: Vec<_> = top.iter().map(|row| (&row.name[..], row.occurrences.count)).collect();
         assert_eq!(counts, [(&b"b"[..], 4), (&b"a"[..], 1)]);
         // And what is old is forgotten as ever.
         assert_eq!(recent.top(2 * GENERATION_US, 9).len(), 2);

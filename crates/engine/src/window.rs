@@ -3,14 +3,14 @@
 //! ```text
 //!   dead       oldest                       newest   now
 //! ----x--x--|---e------e--e-----------e--------e------|------> time
-//!        horizon           counted = newest.total - oldest.before()
+//!        horizon           counted = newest.total - oldest.total_before()
 //! ```
 //!
 //! Every entry has a running total (see [`crate::entry`]). So the sum of events is one subtraction, and the moment at which
 //! enough has expired is found by bisection.
 //!
 //! [`WindowCount`] has what counts at one moment, `WindowUsage::room` says whether there is room for a request, and
-//! [`WindowCount::change`] returns what to write, and what counts after it.
+//! [`WindowCount::plan_change`] returns what to write, and what counts after it.
 
 mod dead;
 mod edit;
@@ -56,7 +56,7 @@ const MAX_SCANNED: u64 = 64;
 /// let count = WindowCount::read(&mut set, now).unwrap();
 /// assert_eq!(count.counted(), 3);
 /// let event = EventChange::Record { weight: 1, denied: false, limit: 5 };
-/// let plan = count.change(&mut set, event, 10_000).unwrap();
+/// let plan = count.plan_change(&mut set, event, 10_000).unwrap();
 /// assert_eq!((count.counted(), plan.after.counted()), (3, 4));
 /// // The new entry continues the total of the newest one.
 /// assert_eq!(plan.edit.newest.new.unwrap().total, 5);
@@ -101,6 +101,7 @@ impl WindowCount {
         if !self.rule_now.set_newest(&newest, self.newest_from_us) {
             return Ok(());
         }
+        // Nothing before the newest entry counts if the horizon is just before the times that it holds.
         let no_older_counts = self.rule_now.horizon_us() == self.newest_from_us.checked_sub(1);
         if no_older_counts || entries.len() == 1 {
             self.oldest = Some(newest);
@@ -148,7 +149,7 @@ impl WindowCount {
         let stays_us = self.future.and_then(|future| future.stays_us);
         let stays_until_us = stays_us.map(|us| self.rule_now.expires_us(us).max(us));
         Expiry {
-            needed_us: self.empty_at_us().max(stays_until_us).unwrap_or(now_us),
+            needed_until_us: self.empty_at_us().max(stays_until_us).unwrap_or(now_us),
             in_use_us: in_use_us.min(self.rule_now.sliding_period_us()),
         }
     }
@@ -164,7 +165,9 @@ impl WindowCount {
             Ok(need) if need <= self.counted() => need,
             _ => return Ok(None),
         };
-        let last_us = if need > newest.before().wrapping_sub(oldest.before()) {
+        // The first entry with which enough has expired. `newest` may hold events that are stored in several entries, so its
+        // events are not searched.
+        let last_us = if need > newest.total_before().wrapping_sub(oldest.total_before()) {
             newest.newest_us
         } else if need <= oldest.weight {
             oldest.newest_us
@@ -177,7 +180,7 @@ impl WindowCount {
     }
 
     /// Returns the quantity of the counted events that will have expired at `then_us`.
-    fn events_freed_until<E: Entries>(
+    fn quantity_freed_by<E: Entries>(
         &self,
         entries: &mut E,
         then_us: u64,
@@ -192,7 +195,7 @@ impl WindowCount {
         }
         let last = entries.newest(Some(horizon_us))?.ok_or(Refusal::Foreign)?;
         // An entry that `newest` has replaced expires with `newest`.
-        Ok(last.sum_since(&oldest).min(newest.before().wrapping_sub(oldest.before())))
+        Ok(last.sum_since(&oldest).min(newest.total_before().wrapping_sub(oldest.total_before())))
     }
 }
 
@@ -254,8 +257,8 @@ pub(crate) fn freed_at_us<E: Entries>(
         return Ok(Some(window_count.rule_now.now_us()));
     }
     let (gone_us, gone_before) =
-        reservations.first_gone(|gone_us, gone| -> Result<bool, E::Error> {
-            let events_freed = window_count.events_freed_until(entries, gone_us)?;
+        reservations.find_enough_gone(|gone_us, gone| -> Result<bool, E::Error> {
+            let events_freed = window_count.quantity_freed_by(entries, gone_us)?;
             Ok(gone.saturating_add(u128::from(events_freed)) >= need)
         })?;
     let event_us = window_count.events_freed_at_us(entries, need.saturating_sub(gone_before))?;

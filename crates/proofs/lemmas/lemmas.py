@@ -58,7 +58,7 @@ def affordable(period_ns, count, limit, room):
 
 
 def before(total, weight):
-    """Entry::before."""
+    """Entry::total_before."""
     return (total - weight) % WRAP
 
 

@@ -27,7 +27,7 @@ use std::rc::Rc;
 use engine::entry::Entry;
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::reservation::{Id, Reservation};
-use engine::throttle::Stored;
+use engine::throttle::StoredBucket;
 use engine::{Decision, Limit, Manner, Quantity, Refusal, Request};
 
 const KEY: &[u8] = b"k";
@@ -448,15 +448,15 @@ fn with(made: &[usize], at: usize) -> Vec<usize> {
 fn without_the_past(saved: &Saved, now_us: u64, period_us: u64) -> Option<Saved> {
     let value = match &saved.value {
         SavedValue::Bucket(text) => {
-            let stored = Stored::decode(text).expect("the engine wrote it");
-            if stored.void_at_ms() * 1_000 <= now_us {
+            let stored = StoredBucket::decode(text).expect("the engine wrote it");
+            if stored.needed_until_ms() * 1_000 <= now_us {
                 return None;
             }
             SavedValue::Bucket(text.clone())
         }
         SavedValue::Window { reserved, entries } => {
             let is_live = |text: &&Vec<u8>| {
-                Reservation::decode(text).is_none_or(|reservation| reservation.live(now_us))
+                Reservation::decode(text).is_none_or(|reservation| reservation.is_live(now_us))
             };
             let reserved: Vec<_> = reserved.iter().filter(is_live).cloned().collect();
             let live = entries.iter().map(|(score, member)| {
@@ -464,7 +464,7 @@ fn without_the_past(saved: &Saved, now_us: u64, period_us: u64) -> Option<Saved>
             });
             let live: Vec<_> =
                 live.take_while(|(_, entry)| entry.newest_us + period_us > now_us).collect();
-            let before = live.last().map_or(0, |(_, oldest)| oldest.before());
+            let before = live.last().map_or(0, |(_, oldest)| oldest.total_before());
             let entries: Vec<_> = live
                 .into_iter()
                 .map(|(score, entry)| {

@@ -6,7 +6,7 @@ use engine::calendar::Zones;
 use engine::reservations::Reservations;
 use engine::rule::Rule;
 use engine::store::{BucketKey, Settlement, Store, WindowEdit, WindowKey};
-use engine::throttle::{BucketEdit, Stored};
+use engine::throttle::{BucketEdit, StoredBucket};
 use engine::window::EventEdit;
 
 listed! {
@@ -122,7 +122,7 @@ pub struct FaultyKey<K> {
 impl<K: BucketKey> BucketKey for FaultyKey<K> {
     type Error = K::Error;
 
-    fn read(&mut self) -> Result<Option<Stored>, K::Error> {
+    fn read(&mut self) -> Result<Option<StoredBucket>, K::Error> {
         self.inner.read()
     }
 

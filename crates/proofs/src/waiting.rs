@@ -370,13 +370,15 @@ impl<'a> WaitingKeyspace for &'a WorldKeyspace<'_> {
         let waiting = self.state.borrow().lines.waiting_on(db_key(key));
         if waiting > 0 && !self.is_planted(Mistake::NoWake) {
             if self.in_transaction.get() && !self.is_planted(Mistake::TriedWithin) {
-                self.change(|lines, now_us| lines.wake(db_key(key), now_us));
+                self.change(|lines, now_us| lines.make_head_due(db_key(key), now_us));
             } else {
                 self.serves.set(true);
                 let wall_us = self.state.borrow().wall_us;
                 let begin = Cause::Command;
                 self.change(|lines, now_us| lines.begin_work(begin, 0, wall_us, now_us));
-                if let Some(line) = self.change(|lines, now_us| lines.wake(db_key(key), now_us)) {
+                if let Some(line) =
+                    self.change(|lines, now_us| lines.make_head_due(db_key(key), now_us))
+                {
                     try_heads(self, line, key, None, || true);
                 }
                 self.change(|lines, now_us| lines.end_work(now_us));
@@ -705,7 +707,7 @@ impl WaitingWorld {
     }
 
     fn set_timer(&self, state: &mut LineState) {
-        match state.lines.timer(state.mono_us) {
+        match state.lines.update_timer(state.mono_us) {
             TimerChange::Keep => {}
             TimerChange::Stop => state.timer_us = None,
             TimerChange::Start { .. } if self.mistake == Some(Mistake::NoTimer) => {}

@@ -6,9 +6,9 @@ fn index(reservations: usize) -> Box<Index> {
     for number in 0..reservations as u64 {
         let id = number.to_string();
         let (id, rule) = (id.as_bytes(), &b"-"[..]);
-        let (quantity, lease_ms, lease_end_us, order_us) = (1, 1, number, number);
+        let (quantity, lease_ms, lease_end_us, arrival_us) = (1, 1, number, number);
         let gone_us = lease_end_us;
-        let one = Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
+        let one = Reservation { id, quantity, lease_ms, lease_end_us, gone_us, arrival_us, rule };
         assert!(index.insert(&one));
     }
     index

@@ -143,7 +143,7 @@ impl<'a> WaitingKeyspace for &'a MemoryServer {
     where
         Self: 'k,
     {
-        if let Some(line) = self.change(|lines, now_us| lines.wake(key, now_us)) {
+        if let Some(line) = self.change(|lines, now_us| lines.make_head_due(key, now_us)) {
             try_heads(self, line, key, None, || true);
         }
     }

@@ -202,13 +202,13 @@ fn the_last_windows_of_many_divisions_are_cached_without_allocating() {
         wall.zones.zones[0].windows.iter().map(|(division, _)| *division).collect()
     };
     let mut all = divisions(&wall);
-    for seconds in 1..=2 * CACHED {
+    for seconds in 1..=2 * MAX_CACHED {
         let period = Period::parse(seconds.to_string().as_bytes()).unwrap();
         let anchor = Anchor::parse(b"2026-11-02").unwrap();
         wall.calendar = Calendar::anchored(period, anchor, wall.calendar.zone()).unwrap();
         assert_eq!(wall.window_at(now_us), wall.fresh_window_at(now_us), "{seconds}");
         all.insert(0, wall.calendar.division);
-        all.truncate(CACHED);
+        all.truncate(MAX_CACHED);
         assert_eq!(divisions(&wall), all);
     }
     assert_eq!(wall.zones.zones[0].windows.capacity(), capacity);

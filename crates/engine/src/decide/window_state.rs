@@ -172,16 +172,16 @@ impl<'r, S: Store> WindowState<'r, S> {
     pub(super) fn read(&mut self) -> Result<(), S::Error> {
         check_clock(self.store.now_us())?;
         let rule_now = self.store.rule_now(&self.window.rule).ok_or(Refusal::Clock)?;
-        let rule_now = rule_now.with_entries(self.window.max_entries);
+        let rule_now = rule_now.with_max_entries(self.window.max_entries);
         self.key.read(self.request.id())?;
-        if self.key.reservations().has_id() {
+        if self.key.reservations().is_id_held() {
             return Err(Refusal::Duplicate.into());
         }
         let before = &mut self.before;
         before.held = self.key.reservations().total();
         before.held_until_us = self.key.reservations().last_gone_us();
         if self.new.is_some() && self.request.ask.manner == Manner::AtMost {
-            let running = self.key.reservations_mut().running();
+            let running = self.key.reservations_mut().count_running();
             before.running = Some(u32::try_from(running).unwrap_or(u32::MAX));
         }
         if let Some(ban) = self.key.ban() {
@@ -189,7 +189,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         }
         before.count = WindowCount::read(self.key.events(), rule_now)?;
         if before.ban.ban_or_mark().is_some() && before.is_clear() {
-            before.ban.end_mark();
+            before.ban.drop_mark();
         }
         Ok(())
     }
@@ -280,7 +280,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let ban = self.before.ban;
         match self.request.closes_for_ms() {
             None => ban,
-            Some(ban_ms) => ban.closed(self.before.now_us(), ban_ms),
+            Some(ban_ms) => ban.close(self.before.now_us(), ban_ms),
         }
     }
 
@@ -307,7 +307,7 @@ impl<'r, S: Store> WindowState<'r, S> {
     }
 
     fn change_events(&mut self, change: EventChange) -> Result<EventPlan, S::Error> {
-        self.before.count.change(self.key.events(), change, self.store.max_healed())
+        self.before.count.plan_change(self.key.events(), change, self.store.max_healed())
     }
 
     /// Counts the quantity that is taken as an event.
@@ -332,7 +332,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let (now_us, lease_ms) = (self.before.now_us(), new.lease_ms);
         let lease_end_us = lease_end_us(now_us, lease_ms);
         let gone_us = self.store.gone_us(&self.window.rule, lease_end_us, new.count_lapsed)?;
-        let order_us = self.key.reservations().next_order_us(now_us);
+        let arrival_us = self.key.reservations().next_arrival_us(now_us);
         let events = self.change_events(EventChange::DropDead)?;
         let made = Reservation {
             id: new.id.unwrap_or_else(new_id),
@@ -340,7 +340,7 @@ impl<'r, S: Store> WindowState<'r, S> {
             lease_ms,
             lease_end_us,
             gone_us,
-            order_us,
+            arrival_us,
             rule: self.store.write_rule(&self.window.rule),
         };
         Ok(self.granted(verdict, events, Some(made), false))
@@ -380,7 +380,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let ban = after.ban.ban_or_mark();
         // A mark that is gone may stay stored until the next write.
         let is_new_ban = ban.is_some() && ban != self.key.ban();
-        if is_new_ban || self.key.reservations().must_write() || after.count.has_future() {
+        if is_new_ban || self.key.reservations().needs_cleaning() || after.count.has_future() {
             let events = self.change_events(EventChange::Heal)?;
             after.count = events.after;
             self.change = Some(WindowChange::denied(events, ban));

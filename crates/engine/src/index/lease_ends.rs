@@ -37,7 +37,7 @@ impl LeaseEnds {
     }
 
     /// Returns the number of leases that have ended at `now_us`. Each end is passed only once, unless the clock is set back.
-    pub fn ended(&mut self, now_us: u64) -> usize {
+    pub fn count_ended(&mut self, now_us: u64) -> usize {
         use std::ops::Bound::{Excluded, Included};
         let before_us = self.as_of_us;
         let between = |from, to| self.at.range((Excluded(from), Included(to))).map(|(_, n)| n);

@@ -19,7 +19,7 @@ struct Own {
     gone_us: u64,
     /// The time between the end of its lease and then.
     after_us: u64,
-    order_us: u64,
+    arrival_us: u64,
     rule: Vec<u8>,
 }
 
@@ -27,13 +27,13 @@ impl Own {
     fn new(id: u64, quantity: u64, gone_us: u64) -> Own {
         let id = id.to_string().into_bytes();
         let rule = b"60s".to_vec();
-        Own { id, quantity, lease_ms: 1, gone_us, after_us: 0, order_us: gone_us, rule }
+        Own { id, quantity, lease_ms: 1, gone_us, after_us: 0, arrival_us: gone_us, rule }
     }
 
     fn of(one: &ReservationRef) -> Own {
-        let Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule } = *one;
+        let Reservation { id, quantity, lease_ms, lease_end_us, gone_us, arrival_us, rule } = *one;
         let (id, rule, after_us) = (id.to_vec(), rule.to_vec(), gone_us - lease_end_us);
-        Own { id, quantity, lease_ms, gone_us, after_us, order_us, rule }
+        Own { id, quantity, lease_ms, gone_us, after_us, arrival_us, rule }
     }
 
     fn member(&self) -> Vec<u8> {
@@ -41,14 +41,14 @@ impl Own {
     }
 
     fn reservation(&self) -> ReservationRef<'_> {
-        let Own { id, quantity, lease_ms, gone_us, after_us, order_us, rule } = self;
+        let Own { id, quantity, lease_ms, gone_us, after_us, arrival_us, rule } = self;
         Reservation {
             id,
             quantity: *quantity,
             lease_ms: *lease_ms,
             lease_end_us: gone_us - after_us,
             gone_us: *gone_us,
-            order_us: *order_us,
+            arrival_us: *arrival_us,
             rule,
         }
     }
@@ -65,7 +65,7 @@ fn sum<'a>(list: impl IntoIterator<Item = &'a Own>) -> u128 {
 
 /// Searches for the first reservation at which `least` or more is gone or which is gone at `from_us` or later. Returns the
 /// number of reservations that were looked at, too.
-fn first_gone(
+fn find_enough_gone(
     search: impl FnOnce(
         &mut dyn FnMut(u64, u128) -> Result<bool, Infallible>,
     ) -> Result<EnoughGone, Infallible>,
@@ -116,7 +116,7 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
 
     let running = |now_us: u64| list.iter().filter(|one| one.reservation().runs(now_us)).count();
     for us in [now_us, now_us + 2_000, now_us - 2_000, from_us.min(now_us + 9_000), now_us] {
-        assert_eq!(index.running(us), running(us));
+        assert_eq!(index.count_running(us), running(us));
     }
 
     // The live reservations that are not from the future.
@@ -127,7 +127,8 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
     let leases = index.live(now_us);
     assert_eq!((leases.len(), leases.total()), (live.len(), sum(live.iter().copied())));
     assert_eq!(leases.last_gone_us(), live.iter().map(|one| one.gone_us).max());
-    let (gone_us, gone) = first_gone(|enough| leases.first_gone(enough), least, from_us).0;
+    let (gone_us, gone) =
+        find_enough_gone(|enough| leases.find_enough_gone(enough), least, from_us).0;
     let live: Vec<Own> = live.into_iter().cloned().collect();
     agree_on_first(&live, least, from_us, gone_us, gone);
 
@@ -141,7 +142,8 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
         .collect();
     assert_eq!((held.live_len(), held.total()), (seen.len(), sum(&seen)));
     assert_eq!(held.last_gone_us(), seen.iter().map(|one| one.gone_us).max());
-    let (gone_us, gone) = first_gone(|enough| held.first_gone(enough), least, from_us).0;
+    let (gone_us, gone) =
+        find_enough_gone(|enough| held.find_enough_gone(enough), least, from_us).0;
     agree_on_first(&seen, least, from_us, gone_us, gone);
     *index = *held.into_index().unwrap_or_default();
 }
@@ -208,12 +210,12 @@ proptest! {
                 IndexStep::Insert { id, quantity, lease_ms, gone_us, rule, counts } => {
                     let after_us = if counts { (rule + 1) * 1_000 } else { 0 };
                     let rule = format!("{}ms", rule + 1).into_bytes();
-                    let order_us = START_US + number as u64;
+                    let arrival_us = START_US + number as u64;
                     let owned = Own::new(id, quantity, gone_us + after_us);
-                    let one = Own { lease_ms, after_us, order_us, rule, ..owned };
+                    let one = Own { lease_ms, after_us, arrival_us, rule, ..owned };
                     prop_assert!(index.insert(&one.reservation()));
                     prop_assert!(!index.insert(&one.reservation()), "twice");
-                    prop_assert!(index.next_order_us(0) > order_us);
+                    prop_assert!(index.next_arrival_us(0) > arrival_us);
                     list.push(one);
                 }
                 IndexStep::Remove(id) => {
@@ -243,8 +245,8 @@ proptest! {
         let mut built = built(&list);
         agree(&mut built, &list, now_us, least, from_us);
         // It works on as any index does.
-        let newest_us = list.iter().map(|one| one.order_us).max();
-        prop_assert_eq!(built.next_order_us(0), newest_us.map_or(0, |newest_us| newest_us + 1));
+        let newest_us = list.iter().map(|one| one.arrival_us).max();
+        prop_assert_eq!(built.next_arrival_us(0), newest_us.map_or(0, |newest_us| newest_us + 1));
         while let Some(one) = list.pop() {
             prop_assert!(built.remove_exactly(&one.reservation()).is_some());
             agree(&mut built, &list, now_us, least, from_us);
@@ -285,7 +287,7 @@ fn a_search_does_not_find_what_is_gone_at_this_very_moment() {
         (START_US + 9, (None, 0)),
     ] {
         assert_eq!(
-            first_gone(|enough| index.live(now_us).first_gone(enough), 1, u64::MAX).0,
+            find_enough_gone(|enough| index.live(now_us).find_enough_gone(enough), 1, u64::MAX).0,
             found
         );
         let last_us = Some(START_US + 9).filter(|_| now_us < START_US + 9);
@@ -298,25 +300,25 @@ fn a_call_sees_what_is_live_and_drops_what_is_gone() {
     const GONE: u64 = 2 * MAX_GONE_DROPPED as u64;
     let now_us = START_US + 1_000;
     let mut list: Vec<Own> = (0..GONE).map(|id| Own::new(id, 1, START_US + id)).collect();
-    let live = |id, order_us| Own { order_us, ..Own::new(id, 1, now_us + 1_000) };
+    let live = |id, arrival_us| Own { arrival_us, ..Own::new(id, 1, now_us + 1_000) };
     list.extend([live(GONE, START_US + 9), live(GONE + 1, START_US + 8)]);
     let last = (GONE - 1).to_string();
     let zones = &mut Zones::new();
     let mut held =
         Reservations::from_index(Box::new(built(&list)), now_us, Some(last.as_bytes()), zones);
-    assert!(!held.is_changed() && !held.has_id());
+    assert!(!held.is_changed() && !held.is_id_held());
     let live = held.list_live();
     let ids: Vec<&[u8]> = live.iter().map(|one| one.id.as_bytes()).collect();
     assert_eq!(ids, [list[GONE as usize + 1].id.as_slice(), &list[GONE as usize].id]);
     assert_eq!(held.live_len(), 2);
     // The index collects the ends of all leases when it is first asked how many run.
     let before = held.index().unwrap().bytes();
-    assert_eq!(held.running(), 2);
+    assert_eq!(held.count_running(), 2);
     assert!(held.is_changed());
     assert!(held.index().unwrap().bytes() >= before + 16 * list.len());
     let index = held.into_index().unwrap();
     let mut held = Reservations::from_index(index, now_us, Some(last.as_bytes()), zones);
-    assert_eq!((held.running(), held.is_changed()), (2, false));
+    assert_eq!((held.count_running(), held.is_changed()), (2, false));
     // It drops the reservation with that id, and then those that were gone first.
     let mut dropped = Vec::new();
     held.clean(zones, MAX_HEALED_LEASES, &mut |old, new| {
@@ -331,7 +333,7 @@ fn a_call_sees_what_is_live_and_drops_what_is_gone() {
     let mut held =
         Reservations::from_index(Box::new(built(&list[GONE as usize..])), now_us, Some(&id), zones);
     held.clean(zones, MAX_HEALED_LEASES, &mut |_, _| panic!("nothing is gone"));
-    assert!(held.has_id() && held.find_live(&id).is_some());
+    assert!(held.is_id_held() && held.find_live(&id).is_some());
 }
 
 #[test]
@@ -340,13 +342,19 @@ fn a_search_looks_at_few_of_many() {
     const NUMBER: u64 = 20_000;
     let index = filled(NUMBER);
     for least in [1, 2, 777, 10_000, 19_999, 20_000] {
-        let (found, asked) =
-            first_gone(|enough| index.live(START_US - 1).first_gone(enough), least, u64::MAX);
+        let (found, asked) = find_enough_gone(
+            |enough| index.live(START_US - 1).find_enough_gone(enough),
+            least,
+            u64::MAX,
+        );
         assert_eq!(found, (Some(START_US + least as u64 - 1), least - 1));
         assert!(asked <= 60, "{asked} were looked at");
     }
-    let (found, _) =
-        first_gone(|enough| index.live(START_US - 1).first_gone(enough), 20_001, u64::MAX);
+    let (found, _) = find_enough_gone(
+        |enough| index.live(START_US - 1).find_enough_gone(enough),
+        20_001,
+        u64::MAX,
+    );
     assert_eq!(found, (None, 20_000));
 }
 
@@ -420,20 +428,20 @@ fn many_that_are_settled_at_once_are_settled_as_one_after_the_other() {
 #[test]
 fn an_order_is_behind_the_newest_and_not_before_now() {
     let mut index = Index::default();
-    assert_eq!(index.next_order_us(START_US), START_US);
-    assert_eq!(index.next_order_us(0), 0);
+    assert_eq!(index.next_arrival_us(START_US), START_US);
+    assert_eq!(index.next_arrival_us(0), 0);
     assert!(index.insert(&Own::new(1, 1, START_US).reservation()));
-    for (now_us, order_us) in [
+    for (now_us, arrival_us) in [
         (0, START_US + 1),
         (START_US, START_US + 1),
         (START_US + 1, START_US + 1),
         (START_US + 9, START_US + 9),
     ] {
-        assert_eq!(index.next_order_us(now_us), order_us);
+        assert_eq!(index.next_arrival_us(now_us), arrival_us);
     }
-    let last = Own { order_us: u64::MAX, ..Own::new(2, 1, START_US) };
+    let last = Own { arrival_us: u64::MAX, ..Own::new(2, 1, START_US) };
     assert!(index.insert(&last.reservation()));
-    assert_eq!(index.next_order_us(START_US), u64::MAX);
+    assert_eq!(index.next_arrival_us(START_US), u64::MAX);
 }
 
 #[test]
@@ -455,7 +463,8 @@ fn removed_reservations_take_no_memory() {
         index.bytes()
     );
     // They are still in order.
-    let (found, _) = first_gone(|enough| index.live(START_US).first_gone(enough), 3, u64::MAX);
+    let (found, _) =
+        find_enough_gone(|enough| index.live(START_US).find_enough_gone(enough), 3, u64::MAX);
     assert_eq!(found, (Some(START_US + 3), 2));
     assert_eq!(index.len() - index.live(START_US + 2).len(), 3);
 }

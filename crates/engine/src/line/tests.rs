@@ -222,7 +222,7 @@ impl LineWorld {
     /// Makes a command on a key, which tries the head of its line and those behind it.
     fn command(&mut self, at: At) {
         self.lines.begin_work(Cause::Command, 0, self.now_us, self.now_us);
-        let woken = self.lines.wake(DbKey { db: at.0, name: &[at.1] }, self.now_us);
+        let woken = self.lines.make_head_due(DbKey { db: at.0, name: &[at.1] }, self.now_us);
         assert_eq!(woken.is_some(), !self.line(at).is_empty());
         while let Some((ticket, call)) = woken.and_then(|line| self.lines.head(line)) {
             if !self.may_write || !self.try_head(woken.unwrap(), ticket, &call, false) {
@@ -324,14 +324,14 @@ impl LineWorld {
     }
 
     fn set_timer(&mut self) {
-        match self.lines.timer(self.now_us) {
+        match self.lines.update_timer(self.now_us) {
             TimerChange::Keep => {}
             TimerChange::Stop => {
                 assert!(self.timer_us.take().is_some());
             }
             TimerChange::Start { after_us } => self.timer_us = Some(self.now_us + after_us),
         }
-        assert_eq!(self.lines.timer(self.now_us), TimerChange::Keep);
+        assert_eq!(self.lines.update_timer(self.now_us), TimerChange::Keep);
     }
 
     fn check(&self) {
@@ -378,7 +378,7 @@ proptest! {
 }
 
 fn joining(wants: Wants, ticket: Ticket, deadline_us: Option<u64>) -> Joining<'static, Test> {
-    let turn = Turn { leave: wants.leave, who: None, weight: 1, quantity: wants.quantity };
+    let turn = Turn { leave: wants.leave, caller: None, weight: 1, quantity: wants.quantity };
     let handle = Handle(ticket);
     Joining { call: wants, turn, ids: Vec::new(), handle, deadline_us, wait_us: POLL_US }
 }
@@ -420,12 +420,12 @@ fn a_turn_of_commands_ends_with_its_budget_and_the_timer_brings_a_new_one() {
 #[test]
 fn the_timer_fires_at_once_for_a_head_that_is_due_and_rests_as_long_as_it_has_worked() {
     let mut lines = line_of_one();
-    assert_eq!(lines.timer(100), TimerChange::Start { after_us: POLL_US - 100 });
-    lines.wake(KEY, 100);
-    assert_eq!(lines.timer(100), TimerChange::Start { after_us: 0 });
+    assert_eq!(lines.update_timer(100), TimerChange::Start { after_us: POLL_US - 100 });
+    lines.make_head_due(KEY, 100);
+    assert_eq!(lines.update_timer(100), TimerChange::Start { after_us: 0 });
     lines.begin_work(Cause::Timer, 0, 0, 100);
     lines.end_work(2_100);
-    assert_eq!(lines.timer(2_100), TimerChange::Start { after_us: 2_000 });
+    assert_eq!(lines.update_timer(2_100), TimerChange::Start { after_us: 2_000 });
 }
 
 #[test]
@@ -456,7 +456,7 @@ fn lines_that_are_moved_back_at_one_moment_come_in_that_order() {
     let [a, b] = [b"a", b"b"].map(|key| {
         let key = DbKey { db: 0, name: key };
         join(&mut lines, key, None);
-        lines.wake(key, 0).unwrap()
+        lines.make_head_due(key, 0).unwrap()
     });
     for (first, second) in [(b, a), (a, b)] {
         lines.move_to_back(first, 10);
@@ -470,7 +470,7 @@ fn a_wall_clock_that_is_set_forward_makes_all_heads_due() {
     let mut lines = line_of_one();
     lines.begin_work(Cause::Timer, 0, 1_000_000, 10);
     lines.end_work(10);
-    let line = lines.wake(KEY, 10).unwrap();
+    let line = lines.make_head_due(KEY, 10).unwrap();
     lines.retry_head_after(line, POLL_US, 10);
     // Clocks are read one after the other, so a small difference is not a step.
     lines.begin_work(Cause::Timer, 0, 1_000_100 + STEP_US, 110);
@@ -512,7 +512,7 @@ fn a_postponed_line_is_left_alone_even_if_the_time_of_a_waiter_is_up() {
     let (line, _) = lines.next_line(50).unwrap();
     lines.postpone(line, 50);
     lines.move_to_back(line, 51);
-    assert_eq!(lines.due_us(), Some(50 + REFUSED_US));
+    assert_eq!(lines.due_us(), Some(50 + PAUSE_US));
 }
 
 #[test]
@@ -529,7 +529,7 @@ fn writes_are_dropped_where_another_server_owns_the_key() {
         }
         // The line that has a waiter stays.
         assert_eq!((lines.lines(), lines.waiting_on(KEY)), (1, 1));
-        let line = lines.wake(KEY, 0).unwrap();
+        let line = lines.make_head_due(KEY, 0).unwrap();
         let step = lines.next_step(line, true, 0);
         assert_eq!(matches!(step, Some(LineStep::Write(GiveBack(1)))), !all);
     }
@@ -539,7 +539,7 @@ fn writes_are_dropped_where_another_server_owns_the_key() {
 fn a_head_that_was_tried_when_another_wait_ended_is_not_tried_again() {
     let mut lines = line_of_one();
     join(&mut lines, KEY, Some(50));
-    let line = lines.wake(KEY, 0).unwrap();
+    let line = lines.make_head_due(KEY, 0).unwrap();
     for (denied_us, dismisses) in [(49, false), (50, true)] {
         lines.retry_head_after(line, POLL_US, denied_us);
         let step = lines.next_step(line, true, 50);
@@ -551,7 +551,7 @@ fn a_head_that_was_tried_when_another_wait_ended_is_not_tried_again() {
 fn an_overdue_head_is_tried_even_if_a_command_has_tried_it_since() {
     let mut lines = Lines::default();
     join(&mut lines, KEY, Some(50));
-    let line = lines.wake(KEY, 0).unwrap();
+    let line = lines.make_head_due(KEY, 0).unwrap();
     lines.retry_head_after(line, POLL_US, 55);
     let step = lines.next_step(line, true, 60);
     assert!(matches!(step, Some(LineStep::Try { is_overdue: true, .. })));
@@ -588,7 +588,7 @@ fn ids_are_claimed_on_each_of_their_keys_until_the_wait_is_over() {
         |lines, ticket| assert!(lines.take_reply(ticket, 0).is_some()),
         |lines, ticket| assert!(lines.forget(ticket, 0).is_some()),
     ];
-    let turn = Turn { leave: 0, who: None, weight: 1, quantity: 1 };
+    let turn = Turn { leave: 0, caller: None, weight: 1, quantity: 1 };
     for changes_line in [false, true] {
         for end in endings {
             let mut lines = Lines::default();
@@ -610,7 +610,7 @@ fn ids_are_claimed_on_each_of_their_keys_until_the_wait_is_over() {
 
 #[test]
 fn a_call_that_changes_its_line_leaves_no_trace_in_the_old_one() {
-    let turn = Turn { leave: 0, who: None, weight: 1, quantity: 1 };
+    let turn = Turn { leave: 0, caller: None, weight: 1, quantity: 1 };
     let mut lines = Lines::default();
     for deadline_us in [50, 70] {
         join(&mut lines, KEY, Some(deadline_us));
@@ -644,7 +644,7 @@ fn a_call_that_changes_its_line_leaves_no_trace_in_the_old_one() {
 
 #[test]
 fn a_call_does_not_change_to_its_own_line_or_once_its_wait_is_over() {
-    let turn = Turn { leave: 0, who: None, weight: 1, quantity: 1 };
+    let turn = Turn { leave: 0, caller: None, weight: 1, quantity: 1 };
     let mut lines = line_of_one();
     join(&mut lines, KEY, None);
     let ticket = Ticket(1);

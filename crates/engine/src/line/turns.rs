@@ -1,7 +1,7 @@
 //! The order of the calls in a line: LEAVE, then turns among those who call, then arrival.
 //!
 //! Among calls of the same LEAVE this is start-time fair queueing (Goyal, Vin and Cheng: Start-time Fair Queuing, SIGCOMM
-//! 1996). A caller is who makes calls (BY); all calls without BY are one caller. A call that joins gets a start tag:
+//! 1996). BY names the caller; all calls without BY are of one caller. A call that joins gets a start tag:
 //!
 //! ```text
 //! start = max(virtual time, the caller's end tag)       the smallest start tag is first, of equal ones the earlier arrival
@@ -37,8 +37,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Turn<'w> {
     /// The call's LEAVE. Calls with a smaller one come first.
     pub leave: u64,
-    /// Whose turn it takes (BY), at least one byte. All calls without BY share one.
-    pub who: Option<&'w [u8]>,
+    /// The caller, whose turn it takes (BY): at least one byte. All calls without BY are of one caller.
+    pub caller: Option<&'w [u8]>,
     /// WEIGHT, from 1 to 1000.
     pub weight: u64,
     /// The quantity as asked for, at least 1.
@@ -49,13 +49,13 @@ pub struct Turn<'w> {
 /// remainder: 720720 is the least common multiple of the numbers from 1 to 16.
 const UNIT: u128 = 720_720 * 1_000_000;
 
-/// The ticket of a call that has none yet.
+/// Stands for the ticket of a call that arrives now and has none yet: it is later than all others.
 const LAST: Ticket = Ticket(u64::MAX);
 
 impl<'w> Turn<'w> {
-    /// Returns the caller. Those without a name have the empty one.
-    fn caller(&self) -> &'w [u8] {
-        self.who.unwrap_or_default()
+    /// Empty for a caller without a name.
+    fn caller_name(&self) -> &'w [u8] {
+        self.caller.unwrap_or_default()
     }
 
     fn length(&self) -> u128 {
@@ -82,8 +82,10 @@ pub(super) struct Turns {
     levels: BTreeMap<u64, Level>,
     /// The callers that have no call in the line.
     idle: BTreeSet<Idle>,
-    /// The number of callers with a name, and without one, in all levels.
-    callers: (usize, usize),
+    /// The number of callers with a name, in all levels.
+    named: usize,
+    /// The number of levels with a caller without a name.
+    unnamed: usize,
 }
 
 /// The callers of the same LEAVE: those that have calls in the line, and those whose end tag is above the virtual time. The
@@ -100,14 +102,15 @@ struct Caller {
     /// The start tag of its first call. Without a call, the end tag of the last one.
     start: u128,
     calls: BTreeMap<Ticket, Call>,
-    /// The length of the calls behind the last one, which have left unserved.
-    left: u128,
+    /// The length of the calls behind the last one that left without being granted anything.
+    gap: u128,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Call {
-    /// The length of the calls between this one and the one before it, which have left unserved. 0 for the first.
-    left: u128,
+    /// The length of the calls between this one and the one before it that left without being granted anything. The tags of
+    /// the calls behind them stay. 0 for the first.
+    gap: u128,
     /// The length of this call: its quantity, divided by its weight.
     length: u128,
 }
@@ -132,26 +135,26 @@ impl Caller {
         if self.calls.is_empty() {
             self.start = self.start.max(virtual_time);
         }
-        let left = std::mem::take(self.left_before_next(ticket));
-        self.calls.insert(ticket, Call { left, length });
+        let gap = std::mem::take(self.gap_before_next(ticket));
+        self.calls.insert(ticket, Call { gap, length });
     }
 
     /// Removes a call. The tags of the others stay.
     fn remove(&mut self, ticket: Ticket) {
         let is_first = self.calls.keys().next() == Some(&ticket);
-        let Some(Call { left, length }) = self.calls.remove(&ticket) else { return };
-        let gap = self.left_before_next(ticket);
-        *gap = gap.saturating_add(left).saturating_add(length);
+        let Some(Call { gap, length }) = self.calls.remove(&ticket) else { return };
+        let next_gap = self.gap_before_next(ticket);
+        *next_gap = next_gap.saturating_add(gap).saturating_add(length);
         if is_first {
-            let gap = std::mem::take(gap);
-            self.start = self.start.saturating_add(gap);
+            let first_gap = std::mem::take(next_gap);
+            self.start = self.start.saturating_add(first_gap);
         }
     }
 
-    /// Returns the length of what has left unserved before the next call that came after this one, or behind the last one.
-    fn left_before_next(&mut self, ticket: Ticket) -> &mut u128 {
+    /// Returns the gap before the next call that came after this one, or the one behind the last call.
+    fn gap_before_next(&mut self, ticket: Ticket) -> &mut u128 {
         let next = self.calls.range_mut(ticket..).next();
-        next.map_or(&mut self.left, |(_, next)| &mut next.left)
+        next.map_or(&mut self.gap, |(_, next)| &mut next.gap)
     }
 }
 
@@ -168,26 +171,26 @@ impl Turns {
         self.first.first()
     }
 
-    /// Returns whether a call stands before the place that [`Turns::enter`] would give to the call with the ticket `came`, or
-    /// to one that comes now.
-    pub(super) fn is_preceded(&self, turn: &Turn, came: Option<Ticket>) -> bool {
+    /// Returns whether a call stands before the place that [`Turns::enter`] would give to the call with this ticket, or to
+    /// one that arrives now.
+    pub(super) fn is_preceded(&self, turn: &Turn, ticket: Option<Ticket>) -> bool {
         let level = self.levels.get(&turn.leave);
-        let caller = level.and_then(|level| level.callers.get(turn.caller()));
+        let caller = level.and_then(|level| level.callers.get(turn.caller_name()));
         let virtual_time = level.map_or(0, |level| level.virtual_time);
         // If its caller has calls that came before, the first one has the same tag here, and comes before it.
         let tag = virtual_time.max(caller.map_or(0, |caller| caller.start));
-        let ticket = came.unwrap_or(LAST);
+        let ticket = ticket.unwrap_or(LAST);
         let place = Place { leave: turn.leave, tag, ticket };
         self.head().is_some_and(|head| *head < place)
     }
 
-    /// Counts a call as granted that does not stand in the line, and before which nobody stands.
-    pub(super) fn pass(&mut self, turn: &Turn, came: Option<Ticket>) {
+    /// Counts a call that was granted without standing in the line. Nobody in the line would stand before it.
+    pub(super) fn count_turn(&mut self, turn: &Turn, ticket: Option<Ticket>) {
         if self.is_empty() {
             return;
         }
-        let ticket = came.unwrap_or(LAST);
-        let tag = self.change_caller(turn.leave, turn.caller(), |caller, virtual_time| {
+        let ticket = ticket.unwrap_or(LAST);
+        let tag = self.change_caller(turn.leave, turn.caller_name(), |caller, virtual_time| {
             caller.insert(ticket, turn.length(), virtual_time);
             let tag = caller.start;
             caller.remove(ticket);
@@ -199,7 +202,7 @@ impl Turns {
     /// Gives a call its place: before the calls of its caller that came later, and behind all others of its caller.
     pub(super) fn enter(&mut self, turn: &Turn, ticket: Ticket) {
         self.calls = self.calls.saturating_add(1);
-        self.change_caller(turn.leave, turn.caller(), |caller, virtual_time| {
+        self.change_caller(turn.leave, turn.caller_name(), |caller, virtual_time| {
             caller.insert(ticket, turn.length(), virtual_time);
         });
     }
@@ -229,10 +232,10 @@ impl Turns {
             let leave = Reverse(leave);
             let from = Idle { is_unnamed, leave, end: 0, name: Box::default() };
             let first = |idle: &BTreeSet<Idle>| idle.range(&from..).next().cloned();
-            let says_nothing = |idle: &Idle| {
+            let is_forgettable = |idle: &Idle| {
                 (idle.is_unnamed, idle.leave) == (is_unnamed, leave) && idle.end <= tag
             };
-            while let Some(idle) = first(&self.idle).filter(says_nothing) {
+            while let Some(idle) = first(&self.idle).filter(is_forgettable) {
                 self.forget(&idle);
             }
         }
@@ -241,12 +244,12 @@ impl Turns {
     /// Forgets callers until at most `max` with a name are remembered, and those without a name in at most `max` levels.
     /// Callers that have calls in the line stay.
     pub(super) fn forget_callers(&mut self, max: usize) {
-        while self.callers.0 > max {
+        while self.named > max {
             let first = self.idle.first().filter(|idle| !idle.is_unnamed).cloned();
             let Some(idle) = first else { break };
             self.forget(&idle);
         }
-        while self.callers.1 > max {
+        while self.unnamed > max {
             let leave = Reverse(u64::MAX);
             let from = Idle { is_unnamed: true, leave, end: 0, name: Box::default() };
             let Some(idle) = self.idle.range(from..).next().cloned() else { break };
@@ -262,7 +265,7 @@ impl Turns {
         if level.callers.is_empty() {
             self.levels.remove(leave);
         }
-        let callers = if *is_unnamed { &mut self.callers.1 } else { &mut self.callers.0 };
+        let callers = if *is_unnamed { &mut self.unnamed } else { &mut self.named };
         *callers = callers.saturating_sub(1);
     }
 
@@ -275,7 +278,7 @@ impl Turns {
     ) -> R {
         let level = self.levels.entry(leave).or_default();
         if !level.callers.contains_key(name) {
-            let callers = if name.is_empty() { &mut self.callers.1 } else { &mut self.callers.0 };
+            let callers = if name.is_empty() { &mut self.unnamed } else { &mut self.named };
             *callers = callers.saturating_add(1);
         }
         let caller = level.callers.entry(name.into()).or_default();

@@ -1,11 +1,11 @@
 //! The time that is spent on waiters.
 
 /// The most microseconds that the timer spends on waiters each time it fires. Commands share a budget of the same size,
-/// which begins again with each turn of the event loop and after `RENEWED_US`.
+/// which begins again with each turn of the event loop and after `RENEW_AFTER_US`.
 pub const BUDGET_US: u64 = 1_000;
 
 /// Commands get a new budget after this time, even if no turn of the event loop was seen to end.
-const RENEWED_US: u64 = 20_000;
+const RENEW_AFTER_US: u64 = 20_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
@@ -35,12 +35,12 @@ struct Work {
 }
 
 impl WorkBudget {
-    /// Begins work. Commands get a new budget when `event_loop_turn` has changed, and after [`RENEWED_US`].
+    /// Begins work. Commands get a new budget when `event_loop_turn` has changed, and after [`RENEW_AFTER_US`].
     pub fn begin(&mut self, cause: Cause, event_loop_turn: u64, now_us: u64) {
         match cause {
             Cause::Timer => self.spent_us = 0,
             Cause::Command => {
-                let is_old = now_us.saturating_sub(self.since_us) >= RENEWED_US;
+                let is_old = now_us.saturating_sub(self.since_us) >= RENEW_AFTER_US;
                 if is_old || self.event_loop_turn != event_loop_turn {
                     (self.spent_us, self.since_us) = (0, now_us);
                     self.event_loop_turn = event_loop_turn;

@@ -29,15 +29,15 @@ pub struct MemoryWindow<'m> {
     events: Zset,
     reservations: Reservations,
     expires_at_ms: u64,
-    /// The key had a window when it was read.
-    is_there: bool,
+    /// There was a key when it was read.
+    existed: bool,
 }
 
 impl<'m> MemoryWindow<'m> {
     /// Creates the window of a key that has not been read.
     pub(super) fn unread(key: MemoryKey<'m>) -> MemoryWindow<'m> {
         let (events, reservations) = (Zset::default(), Reservations::default());
-        MemoryWindow { key, events, reservations, expires_at_ms: 0, is_there: false }
+        MemoryWindow { key, events, reservations, expires_at_ms: 0, existed: false }
     }
 }
 
@@ -55,7 +55,7 @@ impl WindowKey for MemoryWindow<'_> {
                     memory.zones(|zones| Reservations::from_index(index, now_us, id, zones));
             }
             self.expires_at_ms = expires_at_ms;
-            self.is_there = true;
+            self.existed = true;
         }
         Ok(())
     }
@@ -106,7 +106,7 @@ impl Drop for MemoryWindow<'_> {
         let window = WindowValue { events, reservations };
         if !window.is_empty() {
             memory.put(name, MemoryValue::Window(window), self.expires_at_ms);
-        } else if self.is_there {
+        } else if self.existed {
             memory.delete(name);
         }
     }

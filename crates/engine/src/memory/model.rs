@@ -14,7 +14,7 @@ use crate::request::Request;
 use crate::reservation::{HeldReservation, Id, Reservation};
 use crate::settle::Settling;
 use crate::store::{Store, WindowKey};
-use crate::throttle::Stored;
+use crate::throttle::StoredBucket;
 
 /// A key in the form in which a server stores it, which can be compared and hashed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -187,7 +187,7 @@ impl Memory {
     pub fn restore(&self, name: &[u8], saved: &Saved) -> Result<(), Refusal> {
         let value = match &saved.value {
             SavedValue::Bucket(text) => {
-                MemoryValue::Bucket(Stored::decode(text).ok_or(Refusal::Foreign)?)
+                MemoryValue::Bucket(StoredBucket::decode(text).ok_or(Refusal::Foreign)?)
             }
             SavedValue::Window { reserved, entries } => {
                 let mut window = WindowValue::default();

@@ -35,15 +35,15 @@ fn same_member(one: &Entry, other: &Entry) -> bool {
     one.total == other.total && Entry { newest_us: other.newest_us, ..*one } == *other
 }
 
-/// Returns the order of a sorted set.
-fn in_order(one: &Entry, other: &Entry) -> Ordering {
+/// Compares by the order of a sorted set: by score, and then by member.
+fn compare(one: &Entry, other: &Entry) -> Ordering {
     let by_time = other.newest_us.cmp(&one.newest_us);
     by_time.then_with(|| one.member().as_bytes().cmp(other.member().as_bytes()))
 }
 
-/// Returns whether an entry has a larger total than the newest one. Totals grow from entry to entry, so its member is not
-/// in the set then.
-fn is_above(entry: &Entry, newest: &Entry) -> bool {
+/// Compares two running totals, which wrap. Totals grow from entry to entry, so an entry whose total is larger than that of
+/// the newest one is not in the set.
+fn has_larger_total(entry: &Entry, newest: &Entry) -> bool {
     entry.total != newest.total && entry.total.wrapping_sub(newest.total) >> 63 == 0
 }
 
@@ -60,7 +60,7 @@ impl Zset {
     pub fn add(&mut self, entry: &Entry) {
         debug_assert_readable(entry);
         let front = self.newest_first.front();
-        if front.is_some_and(|front| !is_above(entry, front)) {
+        if front.is_some_and(|front| !has_larger_total(entry, front)) {
             self.remove(entry);
         }
         let front = self.newest_first.front();
@@ -68,7 +68,7 @@ impl Zset {
             self.newest_first.push_front(*entry);
             return;
         }
-        let at = self.newest_first.partition_point(|one| in_order(one, entry).is_lt());
+        let at = self.newest_first.partition_point(|one| compare(one, entry).is_lt());
         self.newest_first.insert(at, *entry);
     }
 
@@ -78,7 +78,7 @@ impl Zset {
         let stays_first =
             self.newest_first.get(1).is_none_or(|second| second.newest_us < new.newest_us);
         match self.newest_first.front_mut() {
-            Some(front) if front == old && stays_first && is_above(new, old) => {
+            Some(front) if front == old && stays_first && has_larger_total(new, old) => {
                 debug_assert_readable(new);
                 *front = *new;
                 true
@@ -251,7 +251,7 @@ mod tests {
                 let mut next = list.clone();
                 next.retain(|one| one.member().as_bytes() != entry.member().as_bytes());
                 next.push(entry);
-                next.sort_by(in_order);
+                next.sort_by(compare);
                 // Totals grow from entry to entry.
                 if next.iter().all(|one| one.total <= next[0].total) {
                     set.add(&entry);

@@ -410,7 +410,8 @@ impl WindowWorld {
             let rule_now = rule.at(now_us).unwrap();
             let times: Vec<u64> = self.zset.entries().map(|entry| entry.newest_us).collect();
             let window_count = WindowCount::read(&mut self.zset, rule_now).unwrap();
-            let plan = window_count.change(&mut self.zset, event(weight), self.max_healed).unwrap();
+            let plan =
+                window_count.plan_change(&mut self.zset, event(weight), self.max_healed).unwrap();
             let edit = plan.edit;
             self.zset.apply(&edit);
             self.forget_dropped(&rule_now, &edit, &times);

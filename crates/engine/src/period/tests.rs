@@ -13,7 +13,7 @@ proptest! {
     #[test]
     fn a_period_that_is_read_is_written_the_same_way(text in "[0-9]{1,13}(ms|s|min|h|d|w|mo|y)?") {
         if let Ok(period) = Period::parse(text.as_bytes()) {
-            let mut out = Text::<40>::new();
+            let mut out = ShortText::<40>::new();
             period.write(&mut out);
             prop_assert_eq!(Period::parse(out.as_bytes()), Ok(period));
             let unit = text.trim_start_matches(|byte: char| byte.is_ascii_digit()).is_empty();

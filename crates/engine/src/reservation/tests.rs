@@ -12,15 +12,15 @@ proptest! {
         lease_ms in 1..=YEAR_MS,
         lease_end_us in any::<u64>(),
         after_us in prop_oneof![Just(0), 1..=MAX_AFTER_US],
-        order_us in any::<u64>(),
+        arrival_us in any::<u64>(),
         rule in "[ -~]{1,96}",
     ) {
         let (rule, gone_us) = (rule.as_bytes(), lease_end_us.saturating_add(after_us));
-        let one = Reservation { id: &id[..], quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
+        let one = Reservation { id: &id[..], quantity, lease_ms, lease_end_us, gone_us, arrival_us, rule };
         let member = one.member();
         let back = Reservation::decode(member.as_bytes()).unwrap();
         let fields = |one: &ReservationRef| {
-            (one.quantity, one.lease_ms, one.lease_end_us, one.gone_us, one.order_us)
+            (one.quantity, one.lease_ms, one.lease_end_us, one.gone_us, one.arrival_us)
         };
         prop_assert_eq!(fields(&back), fields(&one));
         prop_assert_eq!((back.id, back.rule), (one.id, one.rule));
@@ -65,7 +65,7 @@ fn an_id_of_the_server_fits_a_listpack_with_common_rules() {
             lease_ms,
             lease_end_us: end_us,
             gone_us: end_us,
-            order_us: start_us(end_us, lease_ms),
+            arrival_us: start_us(end_us, lease_ms),
             rule: rule.as_bytes(),
         };
         let length = reservation.member().as_bytes().len();
@@ -138,7 +138,7 @@ fn a_lease_from_the_future_ends_one_lease_from_now() {
     let one = Reservation::decode(MEMBER).unwrap();
     assert_eq!(one.seen_lease_end_us(one.lease_end_us - 1), one.lease_end_us);
     assert_eq!(one.seen_lease_end_us(1_000_000), 21_000_000);
-    assert!(one.live(one.lease_end_us - 1) && !one.live(one.lease_end_us));
+    assert!(one.is_live(one.lease_end_us - 1) && !one.is_live(one.lease_end_us));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_reservation_that_counts_when_it_lapses_holds_longer_than_its_lease() {
     assert_eq!(one.member().as_bytes(), text);
     assert_eq!(one.gone_us, one.lease_end_us + 60_000_000);
     assert!(one.runs(one.lease_end_us - 1) && !one.runs(one.lease_end_us));
-    assert!(one.live(one.gone_us - 1) && !one.live(one.gone_us));
+    assert!(one.is_live(one.gone_us - 1) && !one.is_live(one.gone_us));
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn a_moment_knows_what_has_left_and_what_will() {
         if leave != u64::MAX {
             assert_eq!(rule_now.expires_us(START_US - 1), leave, "{text}");
         }
-        assert_eq!(rule_now.entries_of_rule(), entries, "{text}");
+        assert_eq!(rule_now.rule_max_entries(), entries, "{text}");
     }
 }
 
@@ -139,7 +139,7 @@ fn one_entry_more_lives_in_a_window_whose_oldest_is_leaving() {
         ("1d@UTC", 1, 1),
         ("1s^first", 1, 1),
     ] {
-        let rule_now = rule_now(text, START_US).with_entries(entries);
+        let rule_now = rule_now(text, START_US).with_max_entries(entries);
         assert_eq!(rule_now.max_live(), live as usize, "{text}");
     }
 }

@@ -15,12 +15,12 @@ fn rate(max_burst: u64, count: u64, period_ms: u64) -> Rate {
     Rate::new(max_burst, count, period_ms).unwrap()
 }
 
-fn stored(value: &str) -> Stored {
-    Stored::decode(value.as_bytes()).unwrap()
+fn stored(value: &str) -> StoredBucket {
+    StoredBucket::decode(value.as_bytes()).unwrap()
 }
 
-fn tat(tat: Attos) -> Stored {
-    Stored::new(tat, 0)
+fn tat(tat: Attos) -> StoredBucket {
+    StoredBucket::new(tat, 0)
 }
 
 fn ask(quantity: i64) -> Ask {
@@ -39,12 +39,17 @@ fn leaving(quantity: u64, leave: u64, atmost: bool) -> Ask {
     Ask { leave, ..asking(i64::try_from(quantity).unwrap(), atmost) }
 }
 
-fn decide(rate: &Rate, stored: Option<Stored>, now_us: u64, ask: &Ask) -> (Decision, BucketEdit) {
+fn decide(
+    rate: &Rate,
+    stored: Option<StoredBucket>,
+    now_us: u64,
+    ask: &Ask,
+) -> (Decision, BucketEdit) {
     throttle(rate, stored, now_us, ask).unwrap()
 }
 
 /// What _RO answers.
-fn look(rate: &Rate, stored: Option<Stored>, now_us: u64, ask: &Ask) -> Decision {
+fn look(rate: &Rate, stored: Option<StoredBucket>, now_us: u64, ask: &Ask) -> Decision {
     let bucket = bucket(rate, stored, now_us);
     bucket.decision(bucket.judge(ask, false).unwrap())
 }
@@ -52,7 +57,7 @@ fn look(rate: &Rate, stored: Option<Stored>, now_us: u64, ask: &Ask) -> Decision
 /// One key and the clock.
 struct TestKey {
     rate: Rate,
-    stored: Option<Stored>,
+    stored: Option<StoredBucket>,
     now_us: u64,
 }
 
@@ -65,7 +70,7 @@ impl TestKey {
         let (decision, next) = throttle(&self.rate, self.stored, self.now_us, ask)?;
         self.stored = stored_after(self.stored, next);
         if let Some(stored) = self.stored {
-            assert_eq!(Stored::decode(stored.encode().as_bytes()), Some(stored));
+            assert_eq!(StoredBucket::decode(stored.encode().as_bytes()), Some(stored));
         }
         Ok(decision)
     }
@@ -76,7 +81,7 @@ impl TestKey {
 
     /// The stored value as text.
     fn value(&self) -> String {
-        let text = self.stored.map_or(StoredText::new(), Stored::encode);
+        let text = self.stored.map_or(BucketText::new(), StoredBucket::encode);
         String::from_utf8(text.as_bytes().to_vec()).unwrap()
     }
 
@@ -206,7 +211,7 @@ fn the_value_is_19_digits_and_a_fraction_only_where_there_is_one() {
         (LAST_TAT, "9999999999999999999.999999999"),
     ] {
         assert_eq!(tat(attos).encode().as_bytes(), text.as_bytes());
-        assert_eq!(Stored::decode(text.as_bytes()), Some(tat(attos)));
+        assert_eq!(StoredBucket::decode(text.as_bytes()), Some(tat(attos)));
     }
 }
 
@@ -220,11 +225,11 @@ fn a_value_of_any_other_form_is_none_of_ours() {
         "17000000000000000000", "18446744073709551615", "1.70000000000000000e9",
         "0x17000000000000000", "١٧٠٠٠٠٠٠٠٠",
     ] {
-        assert_eq!(Stored::decode(text.as_bytes()), None, "{text:?}");
+        assert_eq!(StoredBucket::decode(text.as_bytes()), None, "{text:?}");
     }
-    assert_eq!(Stored::decode(b"170000000000000000\xff"), None);
-    assert_eq!(Stored::decode(&[0; 19]), None);
-    assert_eq!(Stored::decode(&[b'9'; 1 << 20]), None);
+    assert_eq!(StoredBucket::decode(b"170000000000000000\xff"), None);
+    assert_eq!(StoredBucket::decode(&[0; 19]), None);
+    assert_eq!(StoredBucket::decode(&[b'9'; 1 << 20]), None);
 }
 
 // ---- Debts, and what is stored ----
@@ -325,13 +330,13 @@ fn a_bucket_is_full_at_the_first_whole_microsecond() {
         (1_700_000_000_000_999_999, 1, 1_700_000_000_001_000, 1_700_000_000_001),
         (1_700_000_000_001_000_000, 0, 1_700_000_000_001_000, 1_700_000_000_001),
     ] {
-        let stored = Stored { ns, attos, debt_ns: 0, ban: None };
-        assert_eq!((stored.full_at_us(), stored.void_at_ms()), (us, ms), "{ns}.{attos}");
+        let stored = StoredBucket { ns, attos, debt_ns: 0, ban: None };
+        assert_eq!((stored.full_at_us(), stored.needed_until_ms()), (us, ms), "{ns}.{attos}");
         // A ban that ends later keeps the value, one that ends sooner does not.
-        for (end_ms, void_at_ms) in [(ms - 1, ms), (ms + 1, ms + 1)] {
+        for (end_ms, needed_until_ms) in [(ms - 1, ms), (ms + 1, ms + 1)] {
             let ban = Ban::starting((end_ms - 1) * 1_000, 1);
-            let stored = Stored { ban: Some(ban), ..stored };
-            assert_eq!(stored.void_at_ms(), void_at_ms, "{ns}.{attos} {end_ms}");
+            let stored = StoredBucket { ban: Some(ban), ..stored };
+            assert_eq!(stored.needed_until_ms(), needed_until_ms, "{ns}.{attos} {end_ms}");
         }
     }
 }
@@ -345,7 +350,7 @@ fn a_value_as_long_as_can_be_is_read_and_a_longer_one_is_refused() {
     assert_eq!(stored(&longest).ban(), Ban::decode(ban.as_bytes()));
     for tail in ["0", "!", "x"] {
         let long = longest.clone() + &tail.repeat(MAX_VALUE);
-        assert_eq!(Stored::decode(long.as_bytes()), None);
+        assert_eq!(StoredBucket::decode(long.as_bytes()), None);
     }
 }
 
@@ -384,6 +389,6 @@ fn debts_are_read_as_they_are_written_and_others_are_refused() {
         "+1",
         "+",
     ] {
-        assert_eq!(Stored::decode(value.as_bytes()), None, "{value}");
+        assert_eq!(StoredBucket::decode(value.as_bytes()), None, "{value}");
     }
 }

@@ -37,7 +37,7 @@ impl<E: Entries> EditBuilder<'_, E> {
         // The sum of the entries from this one on, with the quantity that this call recorded. If it is above `MAX_SUM`,
         // running totals could overtake themselves, so this entry goes however many there are.
         let sum_from = |entry: &Entry| {
-            let stored = total_before.wrapping_sub(entry.before());
+            let stored = total_before.wrapping_sub(entry.total_before());
             u128::from(stored).saturating_add(u128::from(recorded))
         };
         let mut dead: usize = 0;
@@ -79,7 +79,7 @@ impl<E: Entries> EditBuilder<'_, E> {
     /// the gap with them.
     pub(super) fn close_gap(&mut self) -> Result<(), E::Error> {
         let rule_now = &self.count.rule_now;
-        let max_dropped = rule_now.max_gap(self.count.newest.is_none());
+        let max_dropped = rule_now.max_dropped_in_gap(self.count.newest.is_none());
         let Some(horizon_us) = rule_now.horizon_us().filter(|_| max_dropped > 0) else {
             return Ok(());
         };

@@ -71,7 +71,7 @@ impl WindowCount {
     ///
     /// The store's own. [`Foreign`](crate::refusal::Refusal::Foreign) if the module did not write an entry that would be
     /// removed, as all of these are read.
-    pub fn change<E: Entries>(
+    pub fn plan_change<E: Entries>(
         &self,
         entries: &mut E,
         change: EventChange,
@@ -95,7 +95,7 @@ impl WindowCount {
     }
 }
 
-/// An edit in the making. Each step changes the count in the same way.
+/// Builds an edit step by step. Each step also changes the count, which so describes the entries as the edit leaves them.
 pub(super) struct EditBuilder<'c, E> {
     pub count: WindowCount,
     pub entries: &'c mut E,
@@ -140,7 +140,8 @@ impl<E: Entries> EditBuilder<'_, E> {
             }
         }
         self.edit.newest.new = Some(entry);
-        let is_only = self.count.oldest.is_none_or(|oldest| oldest.before() == entry.before());
+        let is_only =
+            self.count.oldest.is_none_or(|oldest| oldest.total_before() == entry.total_before());
         if is_only {
             self.count.oldest = Some(entry);
         }
@@ -184,7 +185,7 @@ impl<E: Entries> EditBuilder<'_, E> {
         Ok(())
     }
 
-    /// Uncounts `quantity` of the newest entry, which alone is left.
+    /// Uncounts `quantity` of the newest entry, when it is the only one left.
     fn uncount_newest(&mut self, newest: Entry, quantity: u64) {
         self.uncounted = quantity;
         let rest = Entry { weight: newest.weight.saturating_sub(quantity), ..newest };

@@ -4,7 +4,7 @@
 //! takes the same time whatever their number. An edit replaces them with that entry, about `max_healed` of them in one call.
 //!
 //! Why not all at once: 65,536 entries would stop the server for 20 ms. Why not leave them: they would count until the clock
-//! has caught up and one period more, so a denied caller would wait longer than it was told.
+//! has caught up and one period more, so a denied caller would wait longer than the reply says.
 
 use super::edit::{EditBuilder, EntryEdit, TimeRange};
 use super::WindowCount;
@@ -89,7 +89,7 @@ impl<E: Entries> EditBuilder<'_, E> {
         let Some(part) = self.read_part(max_healed.max(1))? else { return Ok(()) };
         let stays = self.entries.newest(None)?.ok_or(Refusal::Foreign)?;
         self.count.future = Some(FutureEvents { stays_us: Some(stays.newest_us), ..future });
-        if !self.count.rule_now.splits_future() {
+        if !self.count.rule_now.heals_in_parts() {
             self.keep_whole(stays);
             return Ok(());
         }
@@ -119,7 +119,7 @@ impl<E: Entries> EditBuilder<'_, E> {
         let (mut oldest, mut last): (Option<Entry>, Option<Entry>) = (None, None);
         self.entries.scan(Some(rule_now.now_us()), None, |entry| {
             // The part must include what was uncounted.
-            let is_part = weight > 0 || self.uncounted == 0 || !rule_now.splits_future();
+            let is_part = weight > 0 || self.uncounted == 0 || !rule_now.heals_in_parts();
             if len >= max_healed && is_part {
                 is_all = false;
                 return false;

@@ -39,7 +39,7 @@ struct TakeCall<'r> {
 fn ban_of(saved: &Option<Saved>) -> Option<Ban> {
     match &saved.as_ref()?.value {
         SavedValue::Window { reserved, .. } => reserved.iter().find_map(|text| Ban::decode(text)),
-        SavedValue::Bucket(text) => engine::throttle::Stored::decode(text)?.ban(),
+        SavedValue::Bucket(text) => engine::throttle::StoredBucket::decode(text)?.ban(),
     }
 }
 

@@ -37,8 +37,8 @@ struct Asks {
 
 impl Asks {
     fn turn(&self) -> Turn<'_> {
-        let who = self.who.as_ref().map(|who| &who[..]);
-        Turn { leave: self.leave, who, weight: self.weight, quantity: self.quantity }
+        let caller = self.who.as_ref().map(|who| &who[..]);
+        Turn { leave: self.leave, caller, weight: self.weight, quantity: self.quantity }
     }
 
     fn length(&self) -> Fraction {
@@ -84,7 +84,7 @@ fn tickets(turns: &Turns) -> Vec<Ticket> {
         for caller in level.callers.values() {
             let mut tag = caller.start;
             for (ticket, call) in &caller.calls {
-                tag = tag.saturating_add(call.left);
+                tag = tag.saturating_add(call.gap);
                 places.push(Place { leave: *leave, tag, ticket: *ticket });
                 tag = tag.saturating_add(call.length);
             }
@@ -307,7 +307,7 @@ impl Model {
         let preceded = self.is_preceded(at, asks, came);
         assert_eq!(self.lines.is_preceded(key(&at), &asks.turn(), came), preceded);
         if !preceded {
-            self.lines.pass(key(&at), &asks.turn(), came);
+            self.lines.count_turn(key(&at), &asks.turn(), came);
             if !self.line(at).is_empty() {
                 let tag = self.enter(at, asks, came);
                 self.grant(at, asks, tag);
@@ -330,10 +330,10 @@ impl Model {
         self.check_fairness();
     }
 
-    /// Checks that a line remembers the callers that have calls, and those whose end tag says something.
+    /// Checks that a line remembers the callers that have calls, and those whose end tag is above the virtual time.
     fn check_memory(&self, at: u8) {
         let turns = turns(&self.lines, at);
-        let says_something = |(caller, end): (&CallerAt, &Fraction)| {
+        let is_remembered = |(caller, end): (&CallerAt, &Fraction)| {
             let virtual_time = self.virtual_times.get(&(at, caller.1)).copied().unwrap_or_default();
             caller.0 == at && (*end > virtual_time || self.waits(*caller))
         };
@@ -343,9 +343,9 @@ impl Model {
         };
         let remembered: BTreeSet<CallerAt> = turns.levels.iter().flat_map(names).collect();
         let expected =
-            self.ends.iter().filter(|end| says_something(*end)).map(|(caller, _)| *caller);
+            self.ends.iter().filter(|end| is_remembered(*end)).map(|(caller, _)| *caller);
         assert_eq!(remembered, expected.collect());
-        assert_eq!(turns.callers.0 + turns.callers.1, remembered.len());
+        assert_eq!(turns.named + turns.unnamed, remembered.len());
         let idle = remembered.iter().filter(|caller| !self.waits(**caller)).count();
         assert_eq!(turns.idle.len(), idle);
     }
@@ -415,9 +415,9 @@ fn a_line_remembers_as_many_names_as_calls_may_wait() {
     join(&mut lines, 0, &last);
     lines.admit(3).unwrap();
     let mut pass = |asks: &Asks| {
-        lines.pass(key(&0), &asks.turn(), None);
+        lines.count_turn(key(&0), &asks.turn(), None);
         let turns = turns(&lines, 0);
-        assert!(turns.callers.0 <= 3);
+        assert!(turns.named <= 3);
         let level = turns.levels.get(&0).unwrap();
         level.callers.keys().map(|name| name.first().copied().unwrap_or(b'-')).collect::<Vec<u8>>()
     };
@@ -436,14 +436,16 @@ fn a_caller_that_has_calls_in_line_is_not_forgotten() {
     let first = [b'a', b'b', b'c'].map(|who| join(&mut lines, 0, &one(who)));
     // Fewer than the calls that wait already.
     lines.admit(1);
-    assert_eq!(turns(&lines, 0).callers, (3, 0));
+    let Turns { named, unnamed, .. } = turns(&lines, 0);
+    assert_eq!((named, unnamed), (3, 0));
     let second = [b'a', b'b', b'c'].map(|who| join(&mut lines, 0, &one(who)));
     assert_eq!(order(&lines, 0), [first, second].concat());
     lines.admit(1);
     for call in first.into_iter().chain(second).take(5) {
         lines.end(call, (), true, 0);
     }
-    assert_eq!(turns(&lines, 0).callers, (1, 0));
+    let Turns { named, unnamed, .. } = turns(&lines, 0);
+    assert_eq!((named, unnamed), (1, 0));
 }
 
 /// Otherwise calls of ever different LEAVE would fill the memory.
@@ -453,9 +455,9 @@ fn calls_without_a_name_are_remembered_in_as_many_levels_as_calls_may_wait() {
     join(&mut lines, 0, &Asks { leave: 1_000, ..NOBODY });
     lines.admit(3).unwrap();
     for leave in 0..1_000 {
-        lines.pass(key(&0), &Asks { leave, ..NOBODY }.turn(), None);
+        lines.count_turn(key(&0), &Asks { leave, ..NOBODY }.turn(), None);
         let turns = turns(&lines, 0);
-        assert!(turns.callers.1 <= 3 && turns.levels.len() <= 3 && turns.idle.len() <= 2);
+        assert!(turns.unnamed <= 3 && turns.levels.len() <= 3 && turns.idle.len() <= 2);
     }
 }
 
@@ -465,7 +467,7 @@ fn a_line_without_calls_remembers_nobody() {
     lines.admit(MANY).unwrap();
     // The line stays, because it has a write to make.
     lines.add_write(key(&0), (), 0);
-    lines.pass(key(&0), &one(b'a').turn(), None);
+    lines.count_turn(key(&0), &one(b'a').turn(), None);
     assert_eq!(turns(&lines, 0), Turns::default());
     let [a, b] = [b'a', b'b'].map(|who| join(&mut lines, 0, &one(who)));
     lines.end(a, (), true, 0);

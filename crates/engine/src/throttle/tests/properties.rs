@@ -198,7 +198,7 @@ fn part_of(value: u64, thousandths: i64) -> i64 {
 impl TestKey {
     /// Whether the time that taking `quantity` leads to can be stored, as all until 2286 can. If not, the call is an error.
     fn can_store(&self, quantity: i64) -> bool {
-        let tat = self.stored.map_or(0, Stored::tat);
+        let tat = self.stored.map_or(0, StoredBucket::tat);
         tat + self.rate.cost(quantity.unsigned_abs()) <= LAST_TAT
     }
 
@@ -333,7 +333,7 @@ proptest! {
         let now = u128::from(START_US) * ATTOS_PER_US;
         let shift = i128::try_from(key.rate.bucket).unwrap() / 1000 * i128::from(used_part);
         let past_empty = if used_part > 1000 { u128::from(debt_ns) * ATTOS_PER_NS } else { 0 };
-        let before = Stored::new(now.saturating_add_signed(shift) + used_attos + past_empty, debt_ns);
+        let before = StoredBucket::new(now.saturating_add_signed(shift) + used_attos + past_empty, debt_ns);
         key.stored = Some(before);
         let quantity = part_of(key.rate.limit, quantity_part).saturating_add(quantity_few);
         let ask = key.ask(quantity, way);
@@ -471,7 +471,7 @@ proptest! {
         let mut key = TestKey { rate: rate(max_burst, count, period_ms), stored: None, now_us };
         let used = key.rate.bucket / 1000 * u128::try_from(used_part).unwrap() + used_attos;
         let tat = u128::from(now_us) * ATTOS_PER_US + used + u128::from(debt_ns) * ATTOS_PER_NS / 2;
-        key.stored = Some(Stored::new(tat.min(LAST_TAT), debt_ns));
+        key.stored = Some(StoredBucket::new(tat.min(LAST_TAT), debt_ns));
         let quantity = part_of(key.rate.limit, quantity_part).max(1);
         let ask = key.ask(quantity, way);
         let verdict = key.call(&ask).map(|decision| decision.verdict);
@@ -524,7 +524,7 @@ proptest! {
         within_us in edges(),
         manner in 0..4u8,
     ) {
-        let stored = Stored::decode(value.as_bytes()).filter(|_| key);
+        let stored = StoredBucket::decode(value.as_bytes()).filter(|_| key);
         if let Some(rate) = Rate::new(max_burst, count, period_ms) {
             let quantity = Quantity::from_signed(quantity as i64);
             let manner = [Manner::Whole, Manner::AtMost, Manner::Force, Manner::Ahead { within_us }][usize::from(manner)];
@@ -543,8 +543,8 @@ proptest! {
             prop_assert!(decision.remaining <= rate.limit);
             prop_assert!(decision.verdict.taken() <= rate.limit || manner == Manner::Force);
             if let BucketEdit::Store(stored) = next {
-                prop_assert_eq!(Stored::decode(stored.encode().as_bytes()), Some(stored));
-                stored.void_at_ms();
+                prop_assert_eq!(StoredBucket::decode(stored.encode().as_bytes()), Some(stored));
+                stored.needed_until_ms();
             }
         }
     }
@@ -555,8 +555,8 @@ proptest! {
         zeros in 0..28u32,
         debt_ns in prop_oneof![Just(0), magnitude(MAX_DEBT_NS)],
     ) {
-        let stored = Stored::new(attos / 10u128.pow(zeros) * 10u128.pow(zeros), debt_ns);
-        prop_assert_eq!(Stored::decode(stored.encode().as_bytes()), Some(stored));
+        let stored = StoredBucket::new(attos / 10u128.pow(zeros) * 10u128.pow(zeros), debt_ns);
+        prop_assert_eq!(StoredBucket::decode(stored.encode().as_bytes()), Some(stored));
     }
 
     #[test]
@@ -565,7 +565,7 @@ proptest! {
         "[0-9]{0,19}[0-9.eE+\\- ]{0,12}".prop_map(String::into_bytes),
         "[0-9]{19}(\\.[0-9]{1,10})?\\+?[0-9]{0,20}".prop_map(String::into_bytes),
     ]) {
-        if let Some(stored) = Stored::decode(&bytes) {
+        if let Some(stored) = StoredBucket::decode(&bytes) {
             let count = |wanted: u8| bytes.iter().filter(|&&byte| byte == wanted).count();
             let digits = bytes.iter().filter(|byte| byte.is_ascii_digit()).count();
             prop_assert!(digits >= 19 && digits + count(b'.') + count(b'+') == bytes.len());

@@ -259,7 +259,7 @@ proptest! {
         let mut entries = ReadEntries { zset: &mut zset, read: Vec::new() };
         let count = WindowCount::read(&mut entries, rule.at(now_us).unwrap()).unwrap();
         let EventPlan { edit, after: count } =
-            count.change(&mut entries, change, max_healed).unwrap();
+            count.plan_change(&mut entries, change, max_healed).unwrap();
         let read = entries.read;
         zset.apply(&edit);
         let after: Vec<Entry> = zset.entries().collect();
@@ -629,7 +629,7 @@ proptest! {
                 // What was written can be read again, unless there is nonsense between the entries that count.
                 let Ok(window_count) = WindowCount::read(&mut zset, rule_now) else { continue };
                 let event = EventChange::Record { weight: 3, denied, limit };
-                if let Ok(plan) = window_count.change(&mut zset, event, max_healed) {
+                if let Ok(plan) = window_count.plan_change(&mut zset, event, max_healed) {
                     zset.apply(&plan.edit);
                 }
             }

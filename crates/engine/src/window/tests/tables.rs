@@ -593,8 +593,8 @@ fn a_call_looks_for_dead_entries_where_there_may_be_enough() {
             zset.add(&Entry { newest_us, span_us: 0, total, weight, denied: false });
         }
         let rule_now = rule.at(START_US + 20_000 + dead + live).unwrap();
-        let count = WindowCount::read(&mut zset, rule_now.with_entries(max_entries)).unwrap();
-        let plan = count.change(&mut zset, EventChange::DropDead, usize::MAX).unwrap();
+        let count = WindowCount::read(&mut zset, rule_now.with_max_entries(max_entries)).unwrap();
+        let plan = count.plan_change(&mut zset, EventChange::DropDead, usize::MAX).unwrap();
         assert_eq!(plan.edit.dropped, dropped, "{dead} {live} {weight}");
     }
 }
