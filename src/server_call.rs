@@ -14,7 +14,7 @@ use commands::environment::Environment;
 use commands::error::Error;
 use commands::policies::{Policies, Policy};
 use commands::reply::ReplySink;
-use commands::settings::Numbers;
+use commands::settings::NumberSettings;
 use commands::waiting::{Place, WaitingCall};
 use engine::calendar::Zone;
 use std::ops::Range;
@@ -94,7 +94,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
 }
 
 impl Environment for &State {
-    fn numbers(&self) -> &Numbers {
+    fn numbers(&self) -> &NumberSettings {
         &self.numbers
     }
 

@@ -18,22 +18,22 @@ use crate::stats::Stats;
 use crate::waiting::Waiting;
 use crate::zoneinfo::{self, Zoneinfo};
 use commands::policies::PolicyTable;
-use commands::settings::{Numbers, Switch};
+use commands::settings::{NumberSettings, SwitchSetting};
 use engine::calendar::{Zone, Zones};
 use engine::top_keys::TopKeys;
 
 #[derive(Default)]
 pub struct State {
     // ---- Settings. Their table is in module/settings.rs. ----
-    pub numbers: Numbers,
+    pub numbers: NumberSettings,
     /// `policies-only`: limits must be given as policies.
-    pub policies_only: Switch,
+    pub policies_only: SwitchSetting,
     /// `notify-denied`: denials are published as keyspace events.
-    pub notify_denied: Switch,
+    pub notify_denied: SwitchSetting,
     /// `cl-throttle`: the module also answers CL.THROTTLE.
-    pub cl_throttle: Switch,
+    pub cl_throttle: SwitchSetting,
     /// `allow-unload`: MODULE UNLOAD may lose settings.
-    pub allow_unload: Switch,
+    pub allow_unload: SwitchSetting,
     /// `policies`, and the counters of the calls on each of them.
     pub policies: UnderLock<PolicyTable>,
     /// `timezone`. `None` until it is set.

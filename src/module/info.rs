@@ -4,7 +4,7 @@ use super::{build, settings};
 use crate::redis::info::{Info, InfoSection};
 use crate::state::State;
 use commands::environment::Environment;
-use commands::policies::Counts;
+use commands::policies::PolicyCounts;
 use commands::table::COMMANDS;
 use std::ffi::CString;
 
@@ -60,7 +60,7 @@ fn report_configuration(state: &State, info: &Info) {
     let lines = policies.iter().map(|(name, policy)| [name, " ", &policy.definition, ";"].concat());
     text("policies_digest".into(), digest(lines.collect::<String>().as_bytes()));
     for (name, policy) in policies {
-        let Counts { allowed, denied, shadow_denied } = &*policy.counts;
+        let PolicyCounts { allowed, denied, shadow_denied } = &*policy.counts;
         let (allowed, denied, shadow_denied) = (allowed.get(), denied.get(), shadow_denied.get());
         let value = format!("allowed={allowed},denied={denied},shadow_denied={shadow_denied}");
         text(format!("policy_{name}"), value);

@@ -1,7 +1,7 @@
-//! The settings `ratelimit.*`. To add one, add its value to [`State`], or a number to [`Numbers`], and a row here. If keys in
-//! memory have it too and it is not a number, also add it to memory/settings.rs of crates/commands.
+//! The settings `ratelimit.*`. To add one, add its value to [`State`], or a number to [`NumberSettings`], and a row here. If
+//! keys in memory have it too and it is not a number, also add it to memory/settings.rs of crates/commands.
 //!
-//! [`Numbers`]: commands::settings::Numbers
+//! [`NumberSettings`]: commands::settings::NumberSettings
 
 use crate::log::log_warning;
 use crate::redis::config::{apply_file, has_settings, Setting, SettingValue};
@@ -13,7 +13,7 @@ use crate::state::State;
 use crate::zoneinfo::Zoneinfo;
 use commands::definitions;
 use commands::environment::Environment;
-use commands::settings::{NumberSetting, Switch, DEFAULT_TIMEZONE};
+use commands::settings::{NumberSetting, SwitchSetting, DEFAULT_TIMEZONE};
 use engine::calendar::Zones;
 use std::ffi::CStr;
 
@@ -53,7 +53,7 @@ pub static SETTINGS: [Setting; 12] = [
 /// Where the state has the value of a setting.
 enum Value {
     Number(fn(&State) -> &NumberSetting),
-    Switch(fn(&State) -> &Switch),
+    Switch(fn(&State) -> &SwitchSetting),
     Text {
         default: &'static [u8],
         get: fn(&State) -> Vec<u8>,
@@ -65,7 +65,7 @@ impl SettingValue for Value {
     fn default_text(&self) -> Vec<u8> {
         match self {
             Value::Number(number) => number(State::get()).default.to_string().into_bytes(),
-            Value::Switch(_) => Switch::off().text().to_vec(),
+            Value::Switch(_) => SwitchSetting::off().text().to_vec(),
             Value::Text { default, .. } => default.to_vec(),
         }
     }
@@ -121,7 +121,7 @@ const POLICIES: Value = Value::Text {
     default: b"",
     get: |state| state.policies.with(|table| table.text().to_vec()),
     set: |state, value| {
-        let definitions = definitions::parse(value, &state)?;
+        let definitions = definitions::parse_policies(value, &state)?;
         state.policies.with(|table| table.replace(value, definitions));
         Ok(())
     },

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::arguments::{is_else, Arguments, Clause, Family, NamedClause};
-use crate::call::{command_us, ServerCall};
+use crate::call::{checked_now_us, ServerCall};
 use crate::definitions::parse_field;
 use crate::environment::Environment;
 use crate::error::{CallError, Error};
@@ -79,7 +79,7 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(
         return Ok(CallResult::Later);
     }
     if !looks {
-        note_all(keyspace, keys, clauses.iter().map(|clause| clause.call.policy), &decisions);
+        note_all(keyspace, keys, clauses.iter().map(|clause| clause.call.policy_id), &decisions);
     }
     if let Some(block) = block.filter(|_| decisions.iter().all(PartDecision::allows)) {
         let taken = keys.iter().zip(&decisions).filter(|(_, part)| part.takes());
@@ -114,7 +114,7 @@ fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keyspace>, E
         return Err(Error::InvalidNumKeys);
     }
     // The same time for all keys, even on a server that does not freeze it during a command.
-    let now_us = command_us(call)?;
+    let now_us = checked_now_us(call)?;
     for at in words.clone() {
         let word = call.word(at).ok_or(Error::WrongClauseCount)?;
         if (2..at).any(|other| call.word(other) == Some(word)) {
@@ -184,7 +184,7 @@ fn read_clauses<'a, C: ServerCall<'a>>(
         return Err(Error::NotTogether("BAN", "BLOCK").into());
     }
     let (hash_key, wrong_count) = match options.has(OptionSet::LIMITS) {
-        true => (call_keys.keys.pop(), Error::WrongClauseCountBesideLimits),
+        true => (call_keys.keys.pop(), Error::WrongClauseCountWithLimits),
         false => (None, Error::WrongClauseCount),
     };
     if number != call_keys.keys.len() {
@@ -219,5 +219,5 @@ fn find_limit<'a, C: ServerCall<'a>>(
     };
     let defined = parse_field(value.as_ref(), environment)
         .map_err(|error| CallError::InvalidField(Box::new((name.into(), error))))?;
-    Ok(NamedLimit { defined, policy: environment.policy(name).map(|policy| policy.id) })
+    Ok(NamedLimit { defined, policy_id: environment.policy(name).map(|policy| policy.id) })
 }

@@ -96,7 +96,7 @@ impl Family {
 
     /// Refuses a named limit of another kind.
     fn check_kind(self, limit: &NamedLimit) -> Result<(), Error> {
-        match (self, limit.defined.numbers) {
+        match (self, limit.defined.spec) {
             (Family::Throttle, LimitSpec::Rate(_)) => Ok(()),
             (Family::Window, LimitSpec::Window { period: None, .. }) => Err(Error::SemaphorePolicy),
             (Family::Window | Family::Acquire, LimitSpec::Window { .. }) => Ok(()),
@@ -295,7 +295,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             Length::Ms(ms) => ms,
             Length::Months(_) => return Err(Error::InvalidPlainPeriod),
         };
-        environment.rate(max_burst, count, period_ms).ok_or(Error::BucketTooLong)
+        environment.scale_rate(max_burst, count, period_ms).ok_or(Error::BucketTooLong)
     }
 
     fn period(&mut self, error: Error) -> Result<Period, Error> {
@@ -407,7 +407,7 @@ fn take_call(
 ) -> Result<TakeCall, Error> {
     let (numbers, named) = match limit {
         CallLimit::Numbers(numbers) => (numbers, None),
-        CallLimit::Named(named) => (&named.defined.numbers, Some(named)),
+        CallLimit::Named(named) => (&named.defined.spec, Some(named)),
     };
     let leave = options.number(OptionSet::LEAVE);
     // The ban of a named limit has no effect on a call that could not have the option BAN.
@@ -430,7 +430,7 @@ fn take_call(
         },
         ask: Ask {
             quantity: Quantity::from_signed(quantity),
-            leave: leave.map_or(0, |leave| environment.leave(leave)),
+            leave: leave.map_or(0, |leave| environment.scale_leave(leave)),
             manner: manner(options),
         },
         count_denied: options.has(OptionSet::COUNTDENIED),
@@ -443,8 +443,8 @@ fn take_call(
         shadow: named.is_some_and(|named| named.defined.shadow),
         check: false,
     };
-    let policy = named.and_then(|named| named.policy);
-    Ok(TakeCall { request, unit: options.unit(), policy })
+    let policy_id = named.and_then(|named| named.policy_id);
+    Ok(TakeCall { request, unit: options.unit(), policy_id })
 }
 
 /// Returns the manner in which the quantity is taken. The options were checked, so at most one of these was given.

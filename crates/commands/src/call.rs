@@ -60,12 +60,12 @@ pub trait ServerCall<'a>: Words<'a> {
 
 /// Returns the key of a call, which is its first argument, and the time.
 pub(crate) fn first_key<'a, C: ServerCall<'a>>(call: &C) -> Result<(C::Key, u64), Error> {
-    let now_us = command_us(call)?;
+    let now_us = checked_now_us(call)?;
     Ok((call.key(1, now_us).ok_or(Error::Arity)?, now_us))
 }
 
-/// Returns the time of a call, in Unix microseconds.
-pub(crate) fn command_us<'a, C: ServerCall<'a>>(call: &C) -> Result<u64, Error> {
+/// Returns the time of a call. Refuses one outside the years that the engine supports.
+pub(crate) fn checked_now_us<'a, C: ServerCall<'a>>(call: &C) -> Result<u64, Error> {
     let now_us = call.now_us();
     check_clock(now_us)?;
     Ok(now_us)

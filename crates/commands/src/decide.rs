@@ -48,7 +48,7 @@ pub(crate) fn note<K: Keyspace>(keyspace: &K, key: K::Key, call: &TakeCall, deci
             false if call.request.shadow => PolicyVerdict::ShadowDenied,
             false => PolicyVerdict::Denied,
         };
-        if let Some(id) = call.policy {
+        if let Some(id) = call.policy_id {
             keyspace.count_policy(id, verdict);
         }
         if verdict == PolicyVerdict::Denied {

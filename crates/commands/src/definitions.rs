@@ -29,17 +29,17 @@ const FEW_WORDS: usize = 16;
 /// # Errors
 ///
 /// A text that names the policy whose definition is wrong, and says why.
-pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Definitions, String> {
+pub fn parse_policies(text: &[u8], environment: &impl Environment) -> Result<Definitions, String> {
     let mut policies = Definitions::new();
     for definition in text.split(|byte| *byte == b';') {
-        let words: Vec<&[u8]> = words_of(definition).collect();
+        let words: Vec<&[u8]> = split_words(definition).collect();
         let [name, words @ ..] = words.as_slice() else { continue };
         let refuse = |reason: &str| Err(format!("policy {}: {reason}", name.escape_ascii()));
         let is_name_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
         if name.len() > MAX_NAME || !name.iter().all(is_name_byte) {
             return refuse("a name must have 1 to 64 letters, digits, '_', '.' or '-'");
         }
-        let limit = match define(words, environment) {
+        let limit = match parse_definition(words, environment) {
             Ok(limit) => limit,
             Err(error) => return refuse(&error_in_table(error, words).reason()),
         };
@@ -77,16 +77,19 @@ fn error_in_table(error: Error, words: &[&[u8]]) -> Error {
 ///
 /// Those of the arguments of a command with this limit, and [`Error::DefinitionKind`] and [`Error::PolicyLimit`].
 pub fn parse_field(value: &[u8], environment: &impl Environment) -> Result<DefinedLimit, Error> {
-    let words: SmallVec<[&[u8]; FEW_WORDS]> = words_of(value).collect();
-    define(&words, environment)
+    let words: SmallVec<[&[u8]; FEW_WORDS]> = split_words(value).collect();
+    parse_definition(&words, environment)
 }
 
-fn words_of(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn split_words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
 
 /// Reads a definition after its name: a kind, the limit as in the command of that kind, and options.
-fn define(words: &[&[u8]], environment: &impl Environment) -> Result<DefinedLimit, Error> {
+fn parse_definition(
+    words: &[&[u8]],
+    environment: &impl Environment,
+) -> Result<DefinedLimit, Error> {
     let mut arguments = Arguments::from(words, 0);
     let (family, accepted) = match arguments.next_word().and_then(Family::parse) {
         Some(Family::Throttle) => (Family::Throttle, OptionSet::THROTTLE.in_policy()),
@@ -94,18 +97,18 @@ fn define(words: &[&[u8]], environment: &impl Environment) -> Result<DefinedLimi
         Some(Family::Window) => (Family::Acquire, OptionSet::WINDOW.in_policy()),
         Some(Family::Acquire) | None => return Err(Error::DefinitionKind),
     };
-    let numbers = arguments.limit(environment, family).map_err(|error| match error {
+    let spec = arguments.limit(environment, family).map_err(|error| match error {
         Error::Arity => Error::PolicyLimit,
         other => other,
     })?;
     let mut options = Options::default();
     arguments.options(environment, &mut options, accepted)?;
     // A call's options are checked with its quantity. The default is 1.
-    options.check(1, Some(&numbers))?;
+    options.check(1, Some(&spec))?;
     let window_kind = options.window_kind();
-    if let LimitSpec::Window { limit, period } = numbers {
+    if let LimitSpec::Window { limit, period } = spec {
         environment.window(limit, period, window_kind)?;
     }
     let (ban_ms, shadow) = (options.number(OptionSet::BAN), options.has(OptionSet::SHADOW));
-    Ok(DefinedLimit { numbers, window_kind, ban_ms, shadow })
+    Ok(DefinedLimit { spec, window_kind, ban_ms, shadow })
 }

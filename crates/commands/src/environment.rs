@@ -3,7 +3,7 @@
 use crate::error::{Error, ZONES};
 use crate::limits::WindowKind;
 use crate::policies::{NamedLimit, Policies, Policy};
-use crate::settings::{Numbers, DEFAULT_TIMEZONE};
+use crate::settings::{NumberSettings, DEFAULT_TIMEZONE};
 use engine::anchor::Start;
 use engine::calendar::{Calendar, Zone};
 use engine::period::Period;
@@ -12,9 +12,13 @@ use engine::throttle::Rate;
 use engine::WindowLimit;
 use std::sync::Arc;
 
-/// The settings, policies and time zones that the arguments of a call refer to.
+/// The settings, policies and time zones that the arguments of a call refer to, and the share of each limit that the server
+/// grants.
+///
+/// A server in memory may grant only a [`Share`](crate::share::Share) of each limit. `scale_rate`, `scale_limit` and
+/// `scale_leave` turn the numbers of the arguments into those of the share. By default the server grants the whole limit.
 pub trait Environment {
-    fn numbers(&self) -> &Numbers;
+    fn numbers(&self) -> &NumberSettings;
 
     /// Returns whether calls must name a policy instead of a limit in numbers (`policies-only`).
     fn policies_only(&self) -> bool;
@@ -30,35 +34,35 @@ pub trait Environment {
 
     fn policy_limit(&self, name: &[u8]) -> Result<NamedLimit, Error> {
         let policy = self.policy(name).ok_or_else(|| Error::NoPolicy(name.into()))?;
-        Ok(NamedLimit { defined: policy.limit, policy: Some(policy.id) })
+        Ok(NamedLimit { defined: policy.limit, policy_id: Some(policy.id) })
     }
 
     fn policies(&self) -> Policies;
 
-    /// Returns the rate of a limit in numbers. `None` if its bucket would take longer than 100 years to fill.
+    /// Returns the rate of these arguments. `None` if its bucket would take longer than 100 years to fill.
     #[inline]
-    fn rate(&self, max_burst: u64, count: u64, period_ms: u64) -> Option<Rate> {
+    fn scale_rate(&self, max_burst: u64, count: u64, period_ms: u64) -> Option<Rate> {
         Rate::new(max_burst, count, period_ms)
     }
 
-    /// Returns the limit of a window in numbers.
+    /// Returns the limit of a window, or of a semaphore.
     #[inline]
-    fn limit(&self, limit: u64) -> u64 {
+    fn scale_limit(&self, limit: u64) -> u64 {
         limit
     }
 
-    /// Returns what LEAVE keeps for others.
+    /// Returns the quantity that LEAVE keeps for others.
     #[inline]
-    fn leave(&self, leave: u64) -> u64 {
+    fn scale_leave(&self, leave: u64) -> u64 {
         leave
     }
 
-    /// Returns the maximum number of entries of a sliding window if the call does not say BUCKETS.
+    /// Returns the maximum number of entries of a sliding window of a call without BUCKETS.
     fn window_entries(&self) -> u32 {
         u32::try_from(self.numbers().window_entries.get()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the zone of calendar windows if the call does not say TZ. `None` only if time zones cannot be read.
+    /// Returns the zone of calendar windows of a call without TZ. `None` only if time zones cannot be read.
     fn timezone(&self) -> Option<Zone> {
         self.chosen_timezone().or_else(|| self.zone_by_name(DEFAULT_TIMEZONE))
     }
@@ -84,7 +88,7 @@ pub trait Environment {
         period: Option<Period>,
         kind: WindowKind,
     ) -> Result<WindowLimit, Error> {
-        let limit = self.limit(limit);
+        let limit = self.scale_limit(limit);
         let (rule, max_entries) = match (period, kind) {
             (None, _) => (Rule::Semaphore, 0),
             (Some(period), WindowKind::Sliding { buckets }) => {
@@ -93,7 +97,7 @@ pub trait Environment {
                 (Rule::Sliding { period, buckets }, max_entries)
             }
             (Some(period), WindowKind::Fixed { start, zone }) => {
-                (fixed(period, start, zone, || self.timezone())?, 1)
+                (fixed_rule(period, start, zone, || self.timezone())?, 1)
             }
         };
         Ok(WindowLimit { limit, rule, max_entries })
@@ -101,7 +105,7 @@ pub trait Environment {
 }
 
 /// Returns the rule of FIXED, FROM and TZ. `timezone` returns the zone of a call without TZ.
-fn fixed(
+fn fixed_rule(
     period: Period,
     start: Option<Start>,
     zone: Option<Zone>,
@@ -114,7 +118,7 @@ fn fixed(
         }
         Some(Start::First) => return Ok(Rule::FromFirst(period)),
         Some(Start::Anchor(anchor)) => Calendar::anchored(period, anchor, in_zone()?)
-            .map_err(|unfit| Error::Unfit(anchor, unfit))?,
+            .map_err(|mismatch| Error::AnchorMismatch(anchor, mismatch))?,
         None => Calendar::new(period, in_zone()?).ok_or(Error::InvalidCalendarPeriod)?,
     };
     Ok(Rule::Calendar(calendar))

@@ -1,7 +1,7 @@
 //! Every error that a command replies with, in one list, and those of a policy's definition. The other texts for refused
 //! settings are in definitions.rs, settings.rs and the module's settings.
 
-use engine::anchor::{Anchor, Unfit};
+use engine::anchor::{Anchor, AnchorMismatch};
 use engine::period::YEAR_MS;
 use engine::text::ShortText;
 use engine::Refusal;
@@ -63,9 +63,9 @@ pub enum Error {
     #[error("ERR {0} must not be used with a quantity below {1}")]
     QuantityBelow(&'static str, i64),
     #[error("ERR FROM {} must be used with {}; with this period FROM must be {}", .0, .1.periods, .1.anchors)]
-    Unfit(Anchor, Unfit),
+    AnchorMismatch(Anchor, AnchorMismatch),
     #[error("ERR {0} must not be used with a policy")]
-    BesidePolicy(&'static str),
+    WithPolicy(&'static str),
     #[error("NOPOLICY no policy has the name {0}")]
     NoPolicy(EchoedWord),
     /// A bug of the module that was caught, and its location in the source, which goes to the server's log.
@@ -101,7 +101,7 @@ pub enum Error {
     #[error("ERR an id must have 1 to 64 bytes")]
     InvalidId,
     #[error("ERR BY must have 1 to 64 bytes")]
-    InvalidWho,
+    InvalidBy,
     #[error("ERR TZ {ZONES}")]
     InvalidZone,
     #[error("ERR FROM must be first, HH:MM, a weekday (mon), a day of the month (15), MM-DD, or YYYY-MM-DD from 1970 to 2255; a day may have @HH:MM, a time :SS")]
@@ -152,7 +152,7 @@ pub enum Error {
     #[error("ERR the number of clauses must equal the number of keys")]
     WrongClauseCount,
     #[error("ERR the number of clauses must equal the number of keys without the hash of limits")]
-    WrongClauseCountBesideLimits,
+    WrongClauseCountWithLimits,
     #[error("NOPOLICY limits must be given as @policy")]
     PoliciesOnly,
     #[error("ERR RL.THROTTLE needs a THROTTLE policy, but this one is a WINDOW policy")]

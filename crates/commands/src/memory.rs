@@ -22,7 +22,7 @@ use crate::dispatch::run;
 use crate::error::{CallError, EchoedWord, Error};
 use crate::policies::PolicyTable;
 use crate::reply::CallResult;
-use crate::settings::{Numbers, Switch};
+use crate::settings::{NumberSettings, SwitchSetting};
 use crate::share::Share;
 use crate::table::{CommandRow, COMMANDS};
 use crate::waiting::WaitingKeyspace;
@@ -53,12 +53,11 @@ type FillRandom = dyn FnMut(&mut [u8]) + Send;
 pub struct MemoryServer {
     keys: Memory,
     share: Share,
-    numbers: Numbers,
-    policies_only: Switch,
+    numbers: NumberSettings,
+    policies_only: SwitchSetting,
     timezone: Option<Zone>,
     policies: PolicyTable,
-    /// The keys with the most denials.
-    top: RefCell<TopKeys>,
+    most_denied: RefCell<TopKeys>,
     lines: RefCell<Lines<MemoryLineTypes>>,
     clock: WaitClock,
     /// The calls whose wait has ended and whose reply was not taken yet, in the order in which it ended.
@@ -78,13 +77,13 @@ impl MemoryServer {
         share: Share,
         random: impl FnMut(&mut [u8]) + Send + 'static,
     ) -> MemoryServer {
-        let numbers = Numbers::new();
+        let numbers = NumberSettings::new();
         MemoryServer {
             share,
             keys: Memory::default(),
-            top: RefCell::new(top_keys(&numbers)),
+            most_denied: RefCell::new(top_keys(&numbers)),
             numbers,
-            policies_only: Switch::off(),
+            policies_only: SwitchSetting::off(),
             timezone: None,
             policies: PolicyTable::default(),
             lines: RefCell::new(Lines::default()),
@@ -218,7 +217,7 @@ fn db_key(name: &[u8]) -> DbKey<'_> {
 }
 
 /// Creates an empty count of denials, of as many keys as the setting `top-keys` says.
-fn top_keys(numbers: &Numbers) -> TopKeys {
+fn top_keys(numbers: &NumberSettings) -> TopKeys {
     TopKeys::new(usize::try_from(numbers.top_keys.get()).unwrap_or(usize::MAX))
 }
 

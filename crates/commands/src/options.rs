@@ -329,7 +329,7 @@ impl OptionRow {
             return Err(Error::QuantityBelow(self.name, self.min_quantity));
         }
         if self.part_of_limit && limit.is_none() && !is_of_call {
-            return Err(Error::BesidePolicy(self.name));
+            return Err(Error::WithPolicy(self.name));
         }
         if let Some(excluded) = self.excludes.intersection(others).rows().next() {
             return Err(Error::NotTogether(excluded.name, self.name));
@@ -359,7 +359,7 @@ const fn named_row(
         Some(OptionValue::Start) => Error::InvalidFrom,
         Some(OptionValue::Zone) => Error::InvalidZone,
         Some(OptionValue::Id) => Error::InvalidId,
-        Some(OptionValue::Who) => Error::InvalidWho,
+        Some(OptionValue::Who) => Error::InvalidBy,
         None => Error::internal(),
     };
     let token = match CStr::from_bytes_with_nul(token.as_bytes()) {

@@ -13,14 +13,14 @@ pub struct Policy {
     /// The definition without the name, with single spaces between words.
     pub definition: String,
     /// Counters of the calls, which outlive the definition: a new one of the same name goes on with them.
-    pub counts: Arc<Counts>,
+    pub counts: Arc<PolicyCounts>,
 }
 
 /// What a definition says, of a policy or of a field in a hash of limits.
 #[derive(Clone, Copy, Debug)]
 pub struct DefinedLimit {
     /// The numbers of the limit.
-    pub numbers: LimitSpec,
+    pub spec: LimitSpec,
     pub window_kind: WindowKind,
     /// The length of the ban that a denial starts (BAN), in milliseconds.
     pub ban_ms: Option<u64>,
@@ -31,8 +31,8 @@ pub struct DefinedLimit {
 #[derive(Clone, Copy, Debug)]
 pub struct NamedLimit {
     pub defined: DefinedLimit,
-    /// The number of the policy of this name, which counts the call. A field in a hash of limits needs no such policy.
-    pub policy: Option<u64>,
+    /// The policy of this name, on which the call is counted. The field of a hash of limits needs no such policy.
+    pub policy_id: Option<u64>,
 }
 
 pub type Definitions = BTreeMap<String, Policy>;
@@ -41,7 +41,7 @@ pub type Definitions = BTreeMap<String, Policy>;
 pub type Policies = BTreeMap<String, Arc<Policy>>;
 
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct PolicyCounts {
     pub allowed: Counter,
     pub denied: Counter,
     /// Calls that would have been denied without SHADOW.
@@ -53,11 +53,11 @@ pub struct PolicyTable {
     /// The value of the setting that defines the policies.
     text: Vec<u8>,
     policies: Policies,
-    by_id: BTreeMap<u64, Arc<Counts>>,
+    counts_by_id: BTreeMap<u64, Arc<PolicyCounts>>,
     last_id: u64,
     /// The text and the policies that were replaced last, because a CONFIG SET that fails at another setting restores the
     /// old text.
-    before: (Vec<u8>, Policies),
+    replaced: (Vec<u8>, Policies),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl PolicyTable {
     }
 
     pub fn count(&self, id: u64, verdict: PolicyVerdict) {
-        let Some(counts) = self.by_id.get(&id) else { return };
+        let Some(counts) = self.counts_by_id.get(&id) else { return };
         match verdict {
             PolicyVerdict::Allowed => &counts.allowed,
             PolicyVerdict::Denied => &counts.denied,
@@ -95,7 +95,7 @@ impl PolicyTable {
     /// Replaces all policies by those that `text` defines. Policies that keep their names keep their counters. If `text` is
     /// the text before the current one, all its policies have their counters back.
     pub fn replace(&mut self, text: &[u8], definitions: Definitions) {
-        let (text_before, mut policies_before) = std::mem::take(&mut self.before);
+        let (text_before, mut policies_before) = std::mem::take(&mut self.replaced);
         if text_before == text {
             self.policies.append(&mut policies_before);
         }
@@ -110,8 +110,9 @@ impl PolicyTable {
             }
             policies.insert(name, Arc::new(policy));
         }
-        self.by_id = policies.values().map(|one| (one.id, Arc::clone(&one.counts))).collect();
+        self.counts_by_id =
+            policies.values().map(|one| (one.id, Arc::clone(&one.counts))).collect();
         let replaced = std::mem::replace(&mut self.policies, policies);
-        self.before = (std::mem::replace(&mut self.text, text.to_vec()), replaced);
+        self.replaced = (std::mem::replace(&mut self.text, text.to_vec()), replaced);
     }
 }

@@ -29,7 +29,7 @@ pub struct TakeCall {
     pub request: Request,
     pub unit: TimeUnit,
     /// The number of the policy that gave the limit.
-    pub policy: Option<u64>,
+    pub policy_id: Option<u64>,
 }
 
 /// The unit of the times in a reply. Times are rounded up, so that a wait from a reply is always long enough.

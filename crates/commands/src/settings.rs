@@ -1,7 +1,7 @@
 //! The settings that the module and a server in memory share: names, defaults, ranges and values.
 //!
-//! To add a setting that is a number, add a field of [`Numbers`], its row in [`Numbers::new`], its place in
-//! [`Numbers::all`], and a row in module/settings.rs of the module. Any other setting has its value in the module's
+//! To add a setting that is a number, add a field of [`NumberSettings`], its row in [`NumberSettings::new`], its place in
+//! [`NumberSettings::all`], and a row in module/settings.rs of the module. Any other setting has its value in the module's
 //! state.rs, a row as well, and, if it concerns keys in memory, its arms in memory/settings.rs here.
 
 use engine::decimal::parse_i64;
@@ -46,7 +46,7 @@ impl NumberSetting {
 }
 
 #[derive(Debug)]
-pub struct Numbers {
+pub struct NumberSettings {
     /// The number of entries that a sliding window may use if the call does not say BUCKETS.
     pub window_entries: NumberSetting,
     /// The lease of a reservation if the call does not say LEASE, in milliseconds.
@@ -58,9 +58,9 @@ pub struct Numbers {
     pub top_keys: NumberSetting,
 }
 
-impl Numbers {
-    pub const fn new() -> Numbers {
-        Numbers {
+impl NumberSettings {
+    pub const fn new() -> NumberSettings {
+        NumberSettings {
             window_entries: NumberSetting::new(c"window-entries", 4096, 1, 65_536),
             lease_ms: NumberSetting {
                 unit: " ms",
@@ -73,24 +73,25 @@ impl Numbers {
     }
 
     pub fn all(&self) -> [&NumberSetting; 5] {
-        let Numbers { window_entries, lease_ms, max_reservations, max_waiters, top_keys } = self;
+        let NumberSettings { window_entries, lease_ms, max_reservations, max_waiters, top_keys } =
+            self;
         [window_entries, lease_ms, max_reservations, max_waiters, top_keys]
     }
 }
 
-impl Default for Numbers {
-    fn default() -> Numbers {
-        Numbers::new()
+impl Default for NumberSettings {
+    fn default() -> NumberSettings {
+        NumberSettings::new()
     }
 }
 
 #[derive(Debug, Default)]
-pub struct Switch(AtomicBool);
+pub struct SwitchSetting(AtomicBool);
 
-impl Switch {
+impl SwitchSetting {
     /// Creates a switch that is off, which is the default of every switch.
-    pub const fn off() -> Switch {
-        Switch(AtomicBool::new(false))
+    pub const fn off() -> SwitchSetting {
+        SwitchSetting(AtomicBool::new(false))
     }
 
     pub fn get(&self) -> bool {

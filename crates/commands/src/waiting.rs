@@ -499,7 +499,7 @@ fn note_end<S: WaitingKeyspace>(
     decisions: &Decisions,
 ) {
     let Trial { ticket, call, at, .. } = *trial;
-    let policies = call.limits.iter().map(|limit| limit.call.policy);
+    let policies = call.limits.iter().map(|limit| limit.call.policy_id);
     let parts = call.parts(decisions);
     note_all(keyspace, keys, policies, &parts);
     let granted = parts.iter().all(PartDecision::allows);

@@ -85,9 +85,9 @@ pub(crate) enum Spacing {
     Months(i64),
 }
 
-/// The error that an anchor does not fit its period.
+/// What an anchor that does not fit its period would need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unfit {
+pub struct AnchorMismatch {
     /// The periods that the anchor fits.
     pub periods: &'static str,
     /// The anchors that fit the period.
@@ -123,7 +123,7 @@ impl Anchor {
     }
 
     /// Returns the windows of `period` before and after this anchor.
-    pub(crate) fn series(&self, period: Period) -> Result<Series, Unfit> {
+    pub(crate) fn series(&self, period: Period) -> Result<Series, AnchorMismatch> {
         let kind = PeriodKind::new(period);
         let is_part_of_year = matches!(kind, PeriodKind::Months | PeriodKind::Year);
         let (fits, periods) = match self.kind {
@@ -137,8 +137,8 @@ impl Anchor {
                 (kind != PeriodKind::Milliseconds, "a period in s, min, h, d, w, mo or y")
             }
         };
-        let unfit = Unfit { periods, anchors: kind.anchors() };
-        let start_s = wall_s(self.start).filter(|_| fits).ok_or(unfit)?;
+        let mismatch = AnchorMismatch { periods, anchors: kind.anchors() };
+        let start_s = wall_s(self.start).filter(|_| fits).ok_or(mismatch)?;
         Ok(Series { start_s, spacing: Spacing::new(period, kind) })
     }
 }

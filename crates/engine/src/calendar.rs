@@ -13,7 +13,7 @@
 //! assert_eq!(window.end_us - window.start_us, 25 * 3_600_000_000);
 //! ```
 
-use crate::anchor::{parse_time, wall_s, Anchor, Series, Spacing, Unfit};
+use crate::anchor::{parse_time, wall_s, Anchor, AnchorMismatch, Series, Spacing};
 use crate::decimal::base64_char;
 use crate::period::{Length, Period, Unit, DAY_S, WEEK_S};
 use crate::text::ShortText;
@@ -253,7 +253,11 @@ impl Calendar {
 
     /// Creates windows that are counted from `anchor` in both directions. Seconds, minutes and hours are lengths of time,
     /// days and months are those of the wall clock.
-    pub fn anchored(period: Period, anchor: Anchor, zone: Zone) -> Result<Calendar, Unfit> {
+    pub fn anchored(
+        period: Period,
+        anchor: Anchor,
+        zone: Zone,
+    ) -> Result<Calendar, AnchorMismatch> {
         let division = Division::Series(anchor.series(period)?);
         Ok(Calendar { period, division, is_anchored: true, zone })
     }

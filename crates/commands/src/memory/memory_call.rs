@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::keyspace::{Inspection, KeyState, Keyspace};
 use crate::policies::{Policies, Policy, PolicyVerdict};
 use crate::report::MAX_TOP_KEY;
-use crate::settings::Numbers;
+use crate::settings::NumberSettings;
 use crate::waiting::{Place, WaitingCall, WaitingKeyspace};
 use engine::calendar::Zone;
 use engine::line::{deadline_us, Joining};
@@ -41,19 +41,19 @@ impl<'a> MemoryCall<'a> {
 }
 
 impl Environment for &MemoryServer {
-    fn numbers(&self) -> &Numbers {
+    fn numbers(&self) -> &NumberSettings {
         &self.numbers
     }
 
-    fn rate(&self, max_burst: u64, count: u64, period_ms: u64) -> Option<Rate> {
+    fn scale_rate(&self, max_burst: u64, count: u64, period_ms: u64) -> Option<Rate> {
         self.share.scale_rate(max_burst, count, period_ms)
     }
 
-    fn leave(&self, leave: u64) -> u64 {
+    fn scale_leave(&self, leave: u64) -> u64 {
         self.share.scale_leave(leave)
     }
 
-    fn limit(&self, limit: u64) -> u64 {
+    fn scale_limit(&self, limit: u64) -> u64 {
         self.share.scale_limit(limit)
     }
 
@@ -129,15 +129,15 @@ impl<'a> Keyspace for &'a MemoryServer {
 
     fn note_denial(&self, key: DbKey) {
         let name = key.name.get(..MAX_TOP_KEY).unwrap_or(key.name);
-        self.top.borrow_mut().add(DbKey { name, ..key }, self.clock.wall_us);
+        self.most_denied.borrow_mut().add(DbKey { name, ..key }, self.clock.wall_us);
     }
 
     fn most_denied(&self, now_us: u64, count: usize) -> Vec<TopRow> {
-        self.top.borrow_mut().top(now_us, count)
+        self.most_denied.borrow_mut().top(now_us, count)
     }
 
     fn forget_denials(&self) {
-        self.top.replace(top_keys(&self.numbers));
+        self.most_denied.replace(top_keys(&self.numbers));
     }
 }
 

@@ -30,13 +30,13 @@ impl MemoryServer {
         if let Some(number) = self.number_named(&name) {
             number.set(value)?;
             if name == b"top-keys" {
-                self.top.replace(top_keys(&self.numbers));
+                self.most_denied.replace(top_keys(&self.numbers));
             }
             return Ok(());
         }
         match name.as_slice() {
             b"policies" => {
-                let definitions = definitions::parse(value, &&*self)?;
+                let definitions = definitions::parse_policies(value, &&*self)?;
                 self.policies.replace(value, definitions);
             }
             b"timezone" => self.timezone = Some((&*self).read_timezone(value)?),
