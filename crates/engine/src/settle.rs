@@ -102,7 +102,7 @@ pub fn plan<'p, S: Store>(
             // were reserved.
             let event = EventChange::Record { weight, denied: false, limit: u64::MAX };
             let events = count.plan_change(key.events(), event, store.max_healed())?;
-            let (applied, expiry) = (Some(events.edit), Some(events.after.expiry()));
+            let (applied, expiry) = (Some(events.edit), Some(store.expiry(&rule, &events.after)));
             Ok(SettlePlan::Settle { ids, applied, renewed: None, expiry })
         }
         Settling::Renew { lease_ms } => {
@@ -119,8 +119,8 @@ pub fn plan<'p, S: Store>(
             let renewed = Some(Reservation { lease_ms, lease_end_us, gone_us, ..old });
             let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
             let count = WindowCount::read(key.events(), rule_now)?;
-            let expiry = store.unhealed_expiry(&rule, &count, key.events())?;
-            Ok(SettlePlan::Settle { ids, applied: None, renewed, expiry: Some(expiry) })
+            let expiry = Some(store.expiry(&rule, &count));
+            Ok(SettlePlan::Settle { ids, applied: None, renewed, expiry })
         }
     }
 }

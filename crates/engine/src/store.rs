@@ -70,21 +70,12 @@ pub trait Store {
         }
     }
 
-    /// Returns the time for which the events that `count` read from `events` under this rule need the key, if the call
-    /// leaves those from the future where they are.
-    ///
-    /// # Errors
-    ///
-    /// That of reading `events`.
-    fn unhealed_expiry<E: Entries>(
-        &self,
-        rule: &Rule,
-        count: &WindowCount,
-        events: &mut E,
-    ) -> Result<Expiry, E::Error> {
-        let newest = if count.has_future() { events.newest(None)? } else { None };
-        let expires_us = newest.and_then(|newest| self.expires_us(rule, newest.newest_us));
-        Ok(count.expiry().extend_to(expires_us))
+    /// Returns the time for which the events of a count under this rule need the key. Those that stay in the future may
+    /// expire with a later window than now.
+    #[inline]
+    fn expiry(&self, rule: &Rule, count: &WindowCount) -> Expiry {
+        let stays_until_us = count.stays_us().and_then(|us| self.expires_us(rule, us));
+        count.expiry().extend_to(stays_until_us)
     }
 
     /// Returns about how many entries from the future a call merges at most after the clock was set back.

@@ -141,15 +141,18 @@ impl WindowCount {
         self.newest.map(|newest| self.rule_now.expires_us(newest.newest_us))
     }
 
-    /// Returns the time for which the events need the key.
-    pub fn expiry(&self) -> Expiry {
+    /// Returns the time of the newest event that stays in the future. It counts until another call merges it, so it expires
+    /// later than `empty_at_us`.
+    pub(crate) fn stays_us(&self) -> Option<u64> {
+        self.future?.stays_us
+    }
+
+    /// Returns the time for which the events need the key, but for those that stay in the future.
+    pub(crate) fn expiry(&self) -> Expiry {
         let now_us = self.rule_now.now_us();
         let in_use_us = self.oldest.map_or(0, |oldest| now_us.saturating_sub(oldest.first_us()));
-        // Events that stay in the future count until another call merges them, so they expire later than `empty_at_us`.
-        let stays_us = self.future.and_then(|future| future.stays_us);
-        let stays_until_us = stays_us.map(|us| self.rule_now.expires_us(us).max(us));
         Expiry {
-            needed_until_us: self.empty_at_us().max(stays_until_us).unwrap_or(now_us),
+            needed_until_us: self.empty_at_us().unwrap_or(now_us),
             in_use_us: in_use_us.min(self.rule_now.sliding_period_us()),
         }
     }

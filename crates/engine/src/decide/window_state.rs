@@ -130,12 +130,6 @@ pub(crate) struct WindowChange {
 }
 
 impl WindowChange {
-    /// Creates the change of a call that is denied.
-    fn denied(events: EventPlan, ban: Option<Ban>) -> WindowChange {
-        let expiry = Some(events.after.expiry());
-        WindowChange { events, reservation: None, ban, clean: true, expiry }
-    }
-
     #[inline(always)]
     pub(super) fn edit(&self) -> WindowEdit<'_> {
         WindowEdit {
@@ -245,7 +239,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         match action {
             Action::Look => Ok(self.keep(verdict)),
             Action::Grant => match (self.request.ask.quantity, self.new) {
-                (Quantity::Look, _) => self.look(verdict),
+                (Quantity::Look, _) => Ok(self.look(verdict)),
                 (Quantity::GiveBack(quantity), _) => self.give_back(verdict, quantity),
                 (Quantity::Take(_), None) => self.record(verdict),
                 (Quantity::Take(_), Some(new)) => self.reserve(verdict, new, new_id),
@@ -261,17 +255,16 @@ impl<'r, S: Store> WindowState<'r, S> {
     }
 
     /// Closes the key if the call does so with FORCE, and changes nothing else.
-    fn look(&mut self, verdict: Verdict) -> Result<Decision, S::Error> {
+    fn look(&mut self, verdict: Verdict) -> Decision {
         let after = WindowMoment { ban: self.ban_if_closed(), ..self.before };
         let ban = after.ban.ban_or_mark();
         if self.request.closes_for_ms().is_some() && ban != self.key.ban() {
-            let (count, rule) = (after.count, &self.window.rule);
-            let expiry = Some(self.store.unhealed_expiry(rule, &count, self.key.events())?);
-            let events = EventPlan { edit: EventEdit::default(), after: count };
+            let events = EventPlan { edit: EventEdit::default(), after: after.count };
+            let expiry = Some(self.expiry(&events));
             self.change =
                 Some(WindowChange { events, reservation: None, ban, clean: false, expiry });
         }
-        Ok(after.decision(verdict, self.window, None))
+        after.decision(verdict, self.window, None)
     }
 
     /// Returns the ban, which begins with the call if that closes the key with FORCE.
@@ -301,13 +294,25 @@ impl<'r, S: Store> WindowState<'r, S> {
         let ban = after.ban.ban_after(self.request.ask.takes_unforced(), after.is_clear());
         let id = reservation.as_ref().map(|made| made.id);
         // Giving back leaves reservations and the TTL as they are.
-        let expiry = (!gives_back).then(|| events.after.expiry());
+        let expiry = (!gives_back).then(|| self.expiry(&events));
         self.change = Some(WindowChange { events, reservation, ban, clean: !gives_back, expiry });
         after.decision(verdict, self.window, id)
     }
 
+    /// Changes the window as a call does that is denied.
+    fn denied(&mut self, events: EventPlan, ban: Option<Ban>) {
+        let expiry = Some(self.expiry(&events));
+        self.change = Some(WindowChange { events, reservation: None, ban, clean: true, expiry });
+    }
+
     fn change_events(&mut self, change: EventChange) -> Result<EventPlan, S::Error> {
         self.before.count.plan_change(self.key.events(), change, self.store.max_healed())
+    }
+
+    /// Returns the time for which the events need the key after the call.
+    #[inline(always)]
+    fn expiry(&self, events: &EventPlan) -> Expiry {
+        self.store.expiry(&self.window.rule, &events.after)
     }
 
     /// Counts the quantity that is taken as an event.
@@ -383,7 +388,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         if is_new_ban || self.key.reservations().needs_cleaning() || after.count.has_future() {
             let events = self.change_events(EventChange::Heal)?;
             after.count = events.after;
-            self.change = Some(WindowChange::denied(events, ban));
+            self.denied(events, ban);
         }
         Ok(after.decision(verdict.deny_for_ban(after.ban.left_us()), self.window, None))
     }
@@ -401,7 +406,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let events = self.change_events(record)?;
         let after = WindowMoment { count: events.after, ban, ..self.before };
         let ban = ban.ban_or_mark();
-        self.change = Some(WindowChange::denied(events, ban));
+        self.denied(events, ban);
         let verdict = after.verdict(&mut self.key, self.request, self.window, self.barred)?;
         Ok(after.decision(verdict, self.window, None))
     }

@@ -5,7 +5,7 @@ use crate::request::{Limit, NewReservation, Request, WindowLimit};
 use crate::reservation::Id;
 use crate::rule::Rule;
 use crate::settle::Settling;
-use crate::store::WindowKey;
+use crate::store::{WindowKey, MAX_HEALED_EVENTS};
 use crate::throttle::Rate;
 
 pub(crate) const NOW_US: u64 = 1_700_000_000_000_000;
@@ -63,6 +63,30 @@ fn settling_keeps_a_ttl_that_another_call_needs() {
     let applied = memory.apply(b"k", &Id::from(&b"a"[..]), None, 9, NOW_US);
     assert_eq!(applied, Ok(true));
     assert_eq!(expires_at_ms(), before_ms);
+}
+
+/// The clock is set back from a later window of the calendar, and a call merges only the oldest of many events from there.
+#[test]
+fn events_that_stay_in_the_future_keep_the_key_until_their_window_ends() {
+    const LATER_US: u64 = NOW_US + 3_600 * SECOND_US;
+    const LATER_END_MS: u64 = 1_700_006_400_000;
+    let take = |limit| Request::new(Limit::Window(limit));
+    for (limit, reserves) in [(20_000, false), (5, false), (20_000, true)] {
+        let memory = Memory::default();
+        for at_us in (LATER_US..).take(MAX_HEALED_EVENTS + 2) {
+            assert!(call(&memory, &take(window("2h", 20_000)), at_us).is_ok());
+        }
+        let rule = memory.zones(|zones| Rule::parse(b"1h@UTC", zones)).unwrap();
+        let limit = WindowLimit { limit, rule, max_entries: 1 };
+        if reserves {
+            assert!(call(&memory, &acquire(limit, "a", 1_000), LATER_US).is_ok());
+            assert_eq!(memory.apply(b"k", &Id::from(&b"a"[..]), None, 1, NOW_US), Ok(true));
+        } else {
+            assert!(call(&memory, &take(limit), NOW_US).is_ok());
+        }
+        let expires_at_ms = memory.expires_at_ms(b"k", NOW_US).unwrap();
+        assert!((LATER_END_MS..=LATER_END_MS + 1_000).contains(&expires_at_ms), "{expires_at_ms}");
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::rule::Sharing;
 pub(super) struct FutureEvents {
     /// The entry before them, if the newest one replaces it too.
     pub replaced: Option<Entry>,
-    /// The time of the newest entry, if an edit leaves it in the future.
+    /// The time of the newest entry, if it is left in the future and expires by that time.
     pub stays_us: Option<u64>,
 }
 
@@ -56,7 +56,7 @@ impl WindowCount {
         }
         merged.weight = merged.weight.min(MAX_SUM);
         self.newest_from_us = replaced.map_or(now_us.saturating_add(1), |prior| prior.newest_us);
-        self.future = Some(FutureEvents { replaced, stays_us: None });
+        self.future = Some(FutureEvents { replaced, stays_us: Some(newest.newest_us) });
         Ok(merged)
     }
 }
@@ -81,6 +81,7 @@ impl<E: Entries> EditBuilder<'_, E> {
     /// newest entry, where it counts for too long rather than too short, until another call merges that entry too.
     pub(super) fn heal(&mut self, max_healed: usize) -> Result<(), E::Error> {
         let Some(future) = self.count.future else { return Ok(()) };
+        self.count.future = Some(FutureEvents { stays_us: None, ..future });
         let Some(merged) = self.edit.newest.new else {
             // Everything was uncounted. No entry may stay, as an older one would count.
             self.read_part(usize::MAX)?;
@@ -88,11 +89,12 @@ impl<E: Entries> EditBuilder<'_, E> {
         };
         let Some(part) = self.read_part(max_healed.max(1))? else { return Ok(()) };
         let stays = self.entries.newest(None)?.ok_or(Refusal::Foreign)?;
-        self.count.future = Some(FutureEvents { stays_us: Some(stays.newest_us), ..future });
         if !self.count.rule_now.heals_in_parts() {
+            // It still expires with the window that its first event opened.
             self.keep_whole(stays);
             return Ok(());
         }
+        self.count.future = Some(future);
         if !(1..=stays.max_sum()).contains(&part.weight) {
             return Err(Refusal::Foreign.into());
         }
