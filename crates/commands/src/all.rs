@@ -1,12 +1,4 @@
 //! RL.ALL and RL.ALL_RO: several limits, all or nothing.
-//!
-//! ```text
-//! clause   THROTTLE <max_burst count period | @policy> [quantity] [LEAVE n] [BAN ms] [CHECK | SHADOW]
-//!        | WINDOW <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [COUNTDENIED]
-//!          [BAN ms] [CHECK | SHADOW]
-//!        | ACQUIRE <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [LEASE ms]
-//!          [COUNTLAPSED] [ID id] [CHECK | SHADOW]
-//! ```
 
 use crate::arguments::{is_else, Arguments, Clause, Family, NamedClause};
 use crate::call::{checked_now_us, ServerCall};
@@ -32,11 +24,7 @@ type Clauses = SmallVec<[Clause; FEW_KEYS]>;
 /// Clauses whose limits are still to be looked up, each with its position among all clauses.
 type NamedClauses<'a> = SmallVec<[(usize, NamedClause<'a>); FEW_KEYS]>;
 
-/// Executes a call of a command over several limits, which only looks in [`Mode::Look`]:
-///
-/// `RL.ALL numkeys key [key ...] clause [[ELSE] clause ...] [LIMITS] [MS]`
-///
-/// `RL.ALL_RO numkeys key [key ...] clause [[ELSE] clause ...] [LIMITS] [MS]`
+/// Executes a call of a command over several limits, which only looks in [`Mode::Look`].
 pub(crate) fn all<'a, C: ServerCall<'a>>(
     call: &C,
     accepted: OptionSet,

@@ -10,26 +10,8 @@ use crate::waiting::{is_barred, pass, place_in_line, Block, Place, WaitingCall, 
 use engine::{read, Decision, Mode, Part, Request};
 use std::{iter, slice};
 
-/// Executes a call of a command that takes:
-///
-/// `RL.THROTTLE key <max_burst count period | @policy> [quantity] [LEAVE n] [ATMOST | FORCE]
-/// [BLOCK ms | AHEAD ms | BAN ms] [MS]`
-///
-/// `RL.WINDOW key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [ATMOST | FORCE]
-/// [COUNTDENIED] [BLOCK ms | BAN ms] [MS]`
-///
-/// `RL.ACQUIRE key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [ATMOST]
-/// [LEASE ms] [COUNTLAPSED] [ID id] [BLOCK ms] [MS]`
-///
-/// `CL.THROTTLE key max_burst count period [quantity]`
-///
-/// In [`Mode::Look`] it executes the _RO form, which replies as the other form would if nobody waited:
-///
-/// `RL.THROTTLE_RO key <max_burst count period | @policy> [quantity] [LEAVE n] [MS]`
-///
-/// `RL.WINDOW_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
-///
-/// `RL.ACQUIRE_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
+/// Executes a call of a command that takes. In [`Mode::Look`] it executes the _RO form, which replies as the other form would
+/// if nobody waited.
 pub(crate) fn take<'a, C: ServerCall<'a>>(
     call: &C,
     family: Family,
