@@ -23,7 +23,7 @@ use crate::outcome::{self, Claim, Event, HasOutcome, StepOutcome};
 use books::{BanBook, Books};
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::reservation::Id;
-use engine::{Ask, Decision, Limit, Manner, Quantity, Request, Verdict};
+use engine::{Ask, Decision, Limit, Quantity, Request, Verdict};
 use stateright::{Model, Property};
 
 thread_local! {
@@ -167,7 +167,7 @@ fn id_of(client: usize) -> Id {
 
 /// Returns the request that looks at the key.
 fn looking(request: &Request) -> Request {
-    let ask = Ask { quantity: Quantity::Look, leave: 0, manner: Manner::Whole };
+    let ask = Ask::whole(Quantity::Look);
     Request { ask, ..*request }
 }
 
