@@ -1,5 +1,6 @@
 use crate::memory::tests::{World, NOW_US};
 use crate::memory::{Outcome, Value};
+use crate::options::TABLE;
 
 /// Calls that options may follow, and those that each takes. The keys `t` and `w` exist, and must stay as they are.
 const TAKERS: [(&str, &str); 11] = [
@@ -37,50 +38,178 @@ const NO_DURATIONS: &str =
 const ODD: [&[u8]; 9] =
     [b"", b" ", b" 1", b"1 ", b"1\0", b"\xff\xfe", b"1\xe9", b"\xd9\xa1", &[b'9'; 100_000]];
 
-/// An option with a value, if it has one.
-fn spelled(option: &str) -> String {
-    let value = match option {
-        "LEAVE" | "BUCKETS" | "COUNT" | "WEIGHT" => " 1",
-        "BLOCK" | "LEASE" | "AHEAD" | "BAN" => " 5s",
-        "FROM" => " 2026-11-02",
-        "TZ" => " UTC",
-        "ID" | "BY" => " x",
-        _ => "",
-    };
-    format!("{option}{value}")
+/// An option as it should be.
+struct Expected {
+    name: &'static str,
+    value: ExpectedValue,
+    /// The options that it is used with here, because it needs one of them.
+    needs: &'static str,
+    min_quantity: i64,
+    /// True if a policy may have it instead of the call.
+    part_of_limit: bool,
+    /// The name in the error for period 0, or empty.
+    not_of_semaphore: &'static str,
 }
 
-/// What the value of an option must be.
-fn range(option: &str) -> String {
-    let least = if option == "BLOCK" { "0" } else { "1ms" };
-    match option {
-        "LEAVE" => "LEAVE must be an integer from 0 to 9223372036854775807".into(),
-        "COUNT" => "COUNT must be an integer from 1 to 9223372036854775807".into(),
-        "BUCKETS" => "BUCKETS must be an integer from 1 to 65536".into(),
-        "FROM" => "FROM must be first, HH:MM, ".into(),
-        "TZ" => "TZ must be an IANA time zone ".into(),
-        "ID" => "an id must have 1 to 64 bytes".into(),
-        "BY" => "BY must have 1 to 64 bytes".into(),
-        "WEIGHT" => "WEIGHT must be an integer from 1 to 1000".into(),
-        _ => format!(
-            "{option} must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, \
-             from {least} to a year (31557600000ms)"
-        ),
+/// What follows the name of an option.
+#[derive(Clone, Copy)]
+enum ExpectedValue {
+    Nothing,
+    /// An integer from the first to the second.
+    Integer(u64, u64),
+    /// Milliseconds, or a number with a unit, of at least this many milliseconds.
+    Duration(u64),
+    /// 1 to 64 bytes. The error begins with this.
+    Name(&'static str),
+    Text {
+        error: &'static str,
+        wrong: &'static str,
+        right: &'static str,
+    },
+}
+
+use ExpectedValue::{Duration, Integer, Name, Nothing, Text};
+
+const MAX: u64 = i64::MAX as u64;
+
+/// All options. What they exclude is in [`EXCLUDED`].
+const OPTIONS: &[Expected] = &[
+    Expected {
+        part_of_limit: true,
+        not_of_semaphore: "BUCKETS and FIXED",
+        ..Expected::new("BUCKETS", Integer(1, 65_536))
+    },
+    Expected {
+        part_of_limit: true,
+        not_of_semaphore: "BUCKETS and FIXED",
+        ..Expected::new("FIXED", Nothing)
+    },
+    Expected {
+        needs: "FIXED",
+        part_of_limit: true,
+        ..Expected::new(
+            "FROM",
+            Text {
+                error: "FROM must be first, HH:MM, ",
+                wrong: "24:00 9:00 noon FIXED MS firs 0 32 1969-12-31 2256-01-01",
+                right: "first FIRST 2255-12-31@23:59:59 2026-11-02",
+            },
+        )
+    },
+    Expected {
+        needs: "FIXED",
+        part_of_limit: true,
+        ..Expected::new(
+            "TZ",
+            Text {
+                error: "TZ must be an IANA time zone ",
+                wrong: "Mars/Olympus Europe Europe/ MS +8 +08 +0800 +08:0 +24:00 +08:60 08:00 ++8:00 +0a:00 \
+                        ../../etc/passwd UTC+1 EST5EDT,M3.2.0,M11.1.0 Asia\\Shanghai",
+                right: "+08:00 UTC",
+            },
+        )
+    },
+    Expected { min_quantity: 0, ..Expected::new("LEAVE", Integer(0, MAX)) },
+    Expected { min_quantity: 0, ..Expected::new("ATMOST", Nothing) },
+    Expected { min_quantity: 0, ..Expected::new("FORCE", Nothing) },
+    Expected::new("COUNTDENIED", Nothing),
+    Expected::new("LEASE", Duration(1)),
+    Expected { not_of_semaphore: "COUNTLAPSED", ..Expected::new("COUNTLAPSED", Nothing) },
+    Expected::new("ID", Name("an id")),
+    Expected::new("LIMITS", Nothing),
+    Expected::new("BLOCK", Duration(0)),
+    Expected { needs: "BLOCK 5s", ..Expected::new("BY", Name("BY")) },
+    Expected { needs: "BLOCK 5s BY y", ..Expected::new("WEIGHT", Integer(1, 1_000)) },
+    Expected { min_quantity: 0, ..Expected::new("AHEAD", Duration(1)) },
+    Expected { min_quantity: 1, part_of_limit: true, ..Expected::new("BAN", Duration(1)) },
+    Expected::new("CHECK", Nothing),
+    Expected { part_of_limit: true, ..Expected::new("SHADOW", Nothing) },
+    Expected::new("COUNT", Integer(1, MAX)),
+    Expected::new("RESET", Nothing),
+    Expected::new("MS", Nothing),
+];
+
+impl Expected {
+    const fn new(name: &'static str, value: ExpectedValue) -> Expected {
+        Expected {
+            name,
+            value,
+            needs: "",
+            min_quantity: i64::MIN,
+            part_of_limit: false,
+            not_of_semaphore: "",
+        }
     }
+
+    /// The name, and a value if there is one.
+    fn spelled(&self) -> String {
+        match self.right().pop() {
+            None => self.name.into(),
+            Some(value) => format!("{} {value}", self.name),
+        }
+    }
+
+    /// What the error for a wrong value begins with.
+    fn error(&self) -> String {
+        let name = self.name;
+        match self.value {
+            Nothing => String::new(),
+            Integer(min, max) => format!("{name} must be an integer from {min} to {max}"),
+            Duration(min) => {
+                let min = if min == 0 { "0" } else { "1ms" };
+                format!(
+                    "{name} must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, \
+                     from {min} to a year (31557600000ms)"
+                )
+            }
+            Name(what) => format!("{what} must have 1 to 64 bytes"),
+            Text { error, .. } => error.into(),
+        }
+    }
+
+    /// Values that are accepted, the usual one last.
+    fn right(&self) -> Vec<String> {
+        let right = match self.value {
+            Nothing => String::new(),
+            Integer(min, max) => format!("{min} {max} 1"),
+            Duration(0) => "0 0s 0MIN 31557600000 5s".into(),
+            Duration(_) => "1 1ms 52w 365d 31557600000 5s".into(),
+            Name(_) => format!("{} x", "x".repeat(64)),
+            Text { right, .. } => right.into(),
+        };
+        right.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Values that are not accepted.
+    fn wrong(&self) -> Vec<Vec<u8>> {
+        let wrong = match self.value {
+            Nothing => return vec![],
+            Integer(min, max) => {
+                let zero = if min == 0 { "" } else { "0" };
+                format!("{NO_NUMBERS} -1 MS 1s {zero} {}", max + 1)
+            }
+            Duration(min) => {
+                let zero = if min == 0 { "" } else { "0 0s" };
+                format!("{NO_DURATIONS} 1mo 1y 366d 53w 31557600001 MS {zero}")
+            }
+            Name(_) => "x".repeat(65),
+            Text { wrong, .. } => wrong.into(),
+        };
+        let odd: &[&[u8]] = if matches!(self.value, Name(_)) { &[b"", &[0; 65]] } else { &ODD };
+        let long = "A".repeat(100_000);
+        let wrong = wrong.split_whitespace().chain([&*long]).map(str::as_bytes);
+        wrong.chain(odd.iter().copied()).map(<[u8]>::to_vec).collect()
+    }
+}
+
+/// Returns the options with these names.
+fn named(names: &str) -> impl Iterator<Item = &'static Expected> + '_ {
+    names.split(' ').map(|name| OPTIONS.iter().find(|option| option.name == name).unwrap())
 }
 
 /// Returns whether this is a call with a limit.
 fn has_limit(call: &str) -> bool {
     call.contains(" k ")
-}
-
-fn needed(option: &str) -> &'static str {
-    match option {
-        "FROM" | "TZ" => "FIXED",
-        "BY" => "BLOCK 5s",
-        "WEIGHT" => "BLOCK 5s BY y",
-        _ => "",
-    }
 }
 
 /// A server with a bucket `t` and a window `w`, to which every wrong call is an error that changes nothing.
@@ -238,42 +367,51 @@ fn too_few_and_too_many_arguments_are_errors() {
 // ---- Options ----
 
 #[test]
+fn each_option_is_expected() {
+    assert!(TABLE.iter().map(|row| row.name).eq(OPTIONS.iter().map(|option| option.name)));
+}
+
+#[test]
 fn an_option_is_taken_once_in_any_case_by_the_commands_that_know_it() {
     let mut server = Refusing::new();
-    let mut all: Vec<_> = TAKERS.iter().flat_map(|(_, options)| options.split(' ')).collect();
-    all.extend(["NOSUCH", "M", "MSS"]);
     for (call, known) in TAKERS {
-        for option in &all {
-            let spelled = spelled(option);
-            if !known.split(' ').any(|one| one == *option) {
+        for word in ["NOSUCH", "M", "MSS"] {
+            server.refuses(
+                format!("{call} {word}"),
+                &format!("ERR syntax error: unknown option {word}"),
+            );
+        }
+        for option in OPTIONS {
+            let Expected { name, needs, .. } = option;
+            let spelled = option.spelled();
+            if !known.split(' ').any(|one| one == *name) {
                 // After its clauses these are RL.ALL's own.
                 let in_all = call.starts_with("RL.ALL ");
-                let error = match *option {
-                    "MS" | "BLOCK" | "BY" | "WEIGHT" if in_all => continue,
+                let error = match *name {
+                    "MS" | "BLOCK" | "BY" | "WEIGHT" | "LIMITS" if in_all => continue,
                     "ATMOST" | "FORCE" | "AHEAD" if in_all => format!(
-                        "ERR {option} must not be used in RL.ALL, which takes all or nothing, at once"
+                        "ERR {name} must not be used in RL.ALL, which takes all or nothing, at once"
                     ),
-                    _ => format!("ERR syntax error: unknown option {option}"),
+                    _ => format!("ERR syntax error: unknown option {name}"),
                 };
                 server.refuses(format!("{call} {spelled}"), &error);
                 continue;
             }
-            let fixed = needed(option);
             if has_limit(call) {
-                server.accepts(&format!("{call} {spelled} {fixed}"));
-                server.accepts(&format!("{call} {fixed} {spelled}").to_lowercase());
+                server.accepts(&format!("{call} {spelled} {needs}"));
+                server.accepts(&format!("{call} {needs} {spelled}").to_lowercase());
             }
-            if !fixed.is_empty() {
-                let option_needed = if *option == "WEIGHT" { "BY" } else { &fixed[..5] };
-                let error = format!("ERR {option} must be used with {option_needed}");
+            if !needs.is_empty() {
+                let needed = if *name == "WEIGHT" { "BY" } else { &needs[..5] };
+                let error = format!("ERR {name} must be used with {needed}");
                 server.refuses(format!("{call} {spelled}"), &error);
                 server.refuses(format!("{call} {spelled} LEAVE 5"), &error);
             }
-            let error = format!("ERR syntax error: {option} is given more than once");
-            server.refuses(format!("{call} {spelled} {fixed} {spelled}"), &error);
+            let error = format!("ERR syntax error: {name} is given more than once");
+            server.refuses(format!("{call} {spelled} {needs} {spelled}"), &error);
             if spelled.contains(' ') {
-                let error = format!("ERR {option} needs a value: {}", range(option));
-                server.refuses(format!("{call} {fixed} {option}"), &error);
+                let error = format!("ERR {name} needs a value: {}", option.error());
+                server.refuses(format!("{call} {needs} {name}"), &error);
             }
         }
     }
@@ -284,15 +422,15 @@ fn options_are_combined_unless_one_excludes_the_other() {
     let mut server = Refusing::new();
     for (call, known) in TAKERS {
         // BY and WEIGHT are part of BLOCK.
-        let known = || known.split(' ').filter(|option| !needed(option).starts_with("BLOCK"));
+        let known = || named(known).filter(|option| !option.needs.starts_with("BLOCK"));
         for (one, other) in known().flat_map(|one| known().map(move |other| (one, other))) {
-            let pair = [one, other];
-            let fixed = if pair.map(needed).contains(&"FIXED") { "FIXED" } else { "" };
+            let pair = [one.name, other.name];
+            let fixed = if one.needs == "FIXED" { "FIXED" } else { other.needs };
             let fixed_twice = pair.contains(&"FIXED") || pair.contains(&"BUCKETS");
-            if one == other || fixed == "FIXED" && fixed_twice {
+            if one.name == other.name || fixed == "FIXED" && fixed_twice {
                 continue;
             }
-            let call = format!("{call} {} {} {fixed}", spelled(one), spelled(other));
+            let call = format!("{call} {} {} {fixed}", one.spelled(), other.spelled());
             let excluded = EXCLUDED.split(", ").filter_map(|pair| pair.split_once(' '));
             let mut excluded = excluded.filter(|(a, b)| pair == [*a, *b] || pair == [*b, *a]);
             match excluded.next() {
@@ -312,17 +450,13 @@ fn some_options_need_a_quantity_that_takes() {
     let mut server = Refusing::new();
     for (call, known) in TAKERS.into_iter().filter(|(call, _)| has_limit(call)) {
         let is_signed = call.contains("RL.THROTTLE") || call.contains("RL.WINDOW");
-        for option in known.split(' ').filter(|option| needed(option).is_empty()) {
+        for option in named(known).filter(|option| option.needs.is_empty()) {
             for quantity in if is_signed { -1..=1 } else { 0..=1 } {
-                let least = match option {
-                    "BAN" => 1,
-                    "LEAVE" | "ATMOST" | "FORCE" | "AHEAD" => 0,
-                    _ => -1,
-                };
-                let call = format!("{call} {quantity} {}", spelled(option));
-                if quantity < least {
+                let call = format!("{call} {quantity} {}", option.spelled());
+                let Expected { name, min_quantity, .. } = option;
+                if quantity < *min_quantity {
                     let error =
-                        format!("ERR {option} must not be used with a quantity below {least}");
+                        format!("ERR {name} must not be used with a quantity below {min_quantity}");
                     server.refuses(call, &error);
                 } else {
                     server.accepts(&call);
@@ -342,19 +476,14 @@ fn options_of_a_window_are_refused_with_period_0() {
     let mut server = Refusing::new();
     for (call, known) in TAKERS.into_iter().filter(|(call, _)| call.contains("ACQUIRE")) {
         let call = call.replace("4 60", "4 0");
-        for option in known.split(' ').filter(|option| needed(option).is_empty()) {
-            let refused = match option {
-                "BUCKETS" | "FIXED" => "BUCKETS and FIXED",
-                "COUNTLAPSED" => option,
-                _ => "",
-            };
-            let call = format!("{call} {}", spelled(option));
-            if refused.is_empty() {
-                server.accepts(&call);
-            } else {
-                let error =
-                    format!("ERR {refused} must not be used with period 0, which has no window");
-                server.refuses(call, &error);
+        for option in named(known).filter(|option| option.needs.is_empty()) {
+            let call = format!("{call} {}", option.spelled());
+            match option.not_of_semaphore {
+                "" => server.accepts(&call),
+                refused => server.refuses(
+                    call,
+                    &format!("ERR {refused} must not be used with period 0, which has no window"),
+                ),
             }
         }
     }
@@ -363,52 +492,23 @@ fn options_of_a_window_are_refused_with_period_0() {
 #[test]
 fn the_value_of_an_option_has_a_range_and_no_other_spelling() {
     let mut server = Refusing::new();
-    let long = "A".repeat(100_000);
     for (call, known) in TAKERS {
-        for option in known.split(' ').filter(|option| spelled(option).contains(' ')) {
-            let wrong = match option {
-                "LEAVE" => format!("{NO_NUMBERS} -1 MS 1s"),
-                "COUNT" => format!("{NO_NUMBERS} -1 0 MS 1s"),
-                "BUCKETS" => format!("{NO_NUMBERS} -1 MS 1s 0 65537"),
-                "FROM" => "24:00 9:00 noon FIXED MS firs 0 32 1969-12-31 2256-01-01".into(),
-                "TZ" => "Mars/Olympus Europe Europe/ MS +8 +08 +0800 +08:0 +24:00 +08:60 08:00 ++8:00 +0a:00 \
-                         ../../etc/passwd UTC+1 EST5EDT,M3.2.0,M11.1.0 Asia\\Shanghai"
-                    .into(),
-                "ID" | "BY" => "x".repeat(65),
-                "WEIGHT" => format!("{NO_NUMBERS} -1 MS 1s 0 1001"),
-                _ => format!("{NO_DURATIONS} 1mo 1y 366d 53w 31557600001 MS"),
-            };
-            let least = if ["LEASE", "AHEAD", "BAN"].contains(&option) { "0 0s" } else { "" };
-            let odd: &[&[u8]] =
-                if ["ID", "BY"].contains(&option) { &[b"", &[0; 65]] } else { &ODD };
-            let wrong = wrong.split(' ').chain(least.split_whitespace()).chain([&*long]);
-            let error = format!("ERR {}", range(option));
-            for value in wrong.map(str::as_bytes).chain(odd.iter().copied()) {
+        for option in named(known).filter(|option| !matches!(option.value, Nothing)) {
+            let Expected { name, needs, .. } = option;
+            let error = format!("ERR {}", option.error());
+            for value in option.wrong() {
                 let mut words = words(call);
-                words.extend(needed(option).split_whitespace().map(str::as_bytes));
-                words.extend([option.as_bytes(), value]);
+                words.extend(needs.split_whitespace().map(str::as_bytes));
+                words.extend([name.as_bytes(), &value]);
                 server.refuses_words(&words, &error);
             }
-            let id = "x".repeat(64);
-            let right = match option {
-                "LEAVE" => "0 9223372036854775807",
-                "BUCKETS" => "1 65536",
-                "COUNT" => "1 9223372036854775807",
-                "FROM" => "first FIRST 2255-12-31@23:59:59",
-                "TZ" => "UTC +08:00",
-                "ID" | "BY" => &id,
-                "WEIGHT" => "1 1000",
-                "BLOCK" => "0 0s 0MIN 31557600000",
-                _ => "1 1ms 52w 365d 31557600000",
-            };
-            let fixed = needed(option);
-            for value in right.split(' ').filter(|_| call != "RL.RENEW w a") {
-                server.accepts(&format!("{call} {fixed} {option} {value}"));
+            for value in option.right().iter().filter(|_| call != "RL.RENEW w a") {
+                server.accepts(&format!("{call} {needs} {name} {value}"));
             }
-            if range(option).contains("whole milliseconds") {
+            if matches!(option.value, Duration(_)) {
                 for value in ["1m", "20M", "0m"] {
-                    let error = format!("ERR {option} has the ambiguous unit m: use min");
-                    server.refuses(format!("{call} {option} {value}"), &error);
+                    let error = format!("ERR {name} has the ambiguous unit m: use min");
+                    server.refuses(format!("{call} {name} {value}"), &error);
                 }
             }
         }
@@ -438,13 +538,14 @@ fn the_options_of_a_limit_belong_to_its_policy() {
     server.world.check(&[(&format!("{define} rate~THROTTLE~4~1~1;window~WINDOW~4~60"), "OK")]);
     for (call, accepted) in TAKERS.into_iter().filter(|(call, _)| has_limit(call)) {
         let call = call.replace(" 4 1 1", " @rate").replace(" 4 60", " @window");
-        for option in accepted.split(' ').filter(|option| needed(option).is_empty()) {
-            let line = format!("{call} {}", spelled(option));
-            match option {
-                "BUCKETS" | "FIXED" | "BAN" => {
-                    server.refuses(line, &format!("ERR {option} must not be used with a policy"));
+        for option in named(accepted).filter(|option| option.needs.is_empty()) {
+            let line = format!("{call} {}", option.spelled());
+            match option.part_of_limit && option.name != "SHADOW" {
+                true => {
+                    let error = format!("ERR {} must not be used with a policy", option.name);
+                    server.refuses(line, &error);
                 }
-                _ => server.accepts(&line),
+                false => server.accepts(&line),
             }
         }
     }
@@ -453,24 +554,21 @@ fn the_options_of_a_limit_belong_to_its_policy() {
     server.accepts("RL.WINDOW k @window 0 BAN 5s FORCE");
     let error = "ERR BUCKETS must not be used with a policy";
     server.refuses("RL.WINDOW k @window 0 BAN 5s FORCE BUCKETS 9", error);
-    for (_, accepted) in TAKERS {
-        for option in accepted.split(' ') {
-            let needed = needed(option);
-            let policy = format!("a WINDOW 4 60 {needed} {}", spelled(option)).replace(' ', "~");
-            let line = format!("{define} {policy}");
-            match option {
-                "BUCKETS" | "FIXED" | "FROM" | "TZ" | "BAN" | "SHADOW" => {
-                    server.world.check(&[(&line, "OK")]);
-                }
-                _ => match server.world.call(&line) {
-                    Outcome::Reply(Value::Error(error)) => {
-                        let unknown = needed.split(' ').next().filter(|word| !word.is_empty());
-                        let unknown = unknown.unwrap_or(option);
-                        assert!(error.ends_with(&format!("unknown option {unknown}")), "{error}");
-                    }
-                    other => panic!("{line}: {other:?}"),
-                },
+    for option in OPTIONS {
+        let Expected { name, needs, .. } = option;
+        let policy = format!("a WINDOW 4 60 {needs} {}", option.spelled()).replace(' ', "~");
+        let line = format!("{define} {policy}");
+        if option.part_of_limit {
+            server.world.check(&[(&line, "OK")]);
+            continue;
+        }
+        match server.world.call(&line) {
+            Outcome::Reply(Value::Error(error)) => {
+                let unknown = needs.split(' ').next().filter(|word| !word.is_empty());
+                let unknown = unknown.unwrap_or(name);
+                assert!(error.ends_with(&format!("unknown option {unknown}")), "{error}");
             }
+            other => panic!("{line}: {other:?}"),
         }
     }
 }
