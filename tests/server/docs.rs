@@ -331,8 +331,7 @@ fn syntax(argument: &Value) -> String {
     };
     let (name, token) = (field("name"), field("token"));
     let value = match name.as_str() {
-        "leave" | "buckets" | "weight" => "n".into(),
-        "count" if !token.is_empty() => "n".into(),
+        _ if field("type") == "integer" && !token.is_empty() => "n".into(),
         "policy" => "@policy".into(),
         name if name.ends_with("-ms") => "ms".into(),
         name => name.replace('-', "_"),
