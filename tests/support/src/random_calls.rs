@@ -1,12 +1,19 @@
 //! Random calls of every command, without BLOCK, to compare implementations and servers.
 
 use super::Random;
+use commands::options::{OptionSet, OptionValue, TABLE};
+use commands::table::{CommandRow, COMMANDS};
 
 /// Periods, some of them wrong.
 const PERIODS: [&str; 16] = [
     "1", "1s", "2s", "3s", "500ms", "1500ms", "10", "1min", "1h", "1d", "1w", "1mo", "1y", "7",
     "86400", "1m",
 ];
+
+/// The options of a window itself, of RL.ALL itself, and of calls that wait.
+const APART: OptionSet = OptionSet::WINDOW_RO
+    .difference(OptionSet::THROTTLE_RO)
+    .union(OptionSet::ALL.difference(OptionSet::MS));
 
 /// Calls with random options, on few keys, so that they meet each other's state. Some are wrong.
 pub struct RandomCalls {
@@ -38,9 +45,12 @@ impl RandomCalls {
         self.words.push(word.to_string());
     }
 
-    fn say_one(&mut self, words: &[&str]) {
-        let word = self.random.pick(words);
-        self.say(word);
+    /// The name of one of these commands. Returns its options.
+    fn command(&mut self, names: &[&'static str]) -> OptionSet {
+        let name = self.random.pick(names);
+        self.say(name);
+        let is_it = |row: &&CommandRow| row.name.to_bytes().eq_ignore_ascii_case(name.as_bytes());
+        COMMANDS.iter().find(is_it).unwrap().options
     }
 
     /// A change of a hash of limits.
@@ -161,73 +171,63 @@ impl RandomCalls {
         }
     }
 
-    fn option(&mut self, name: &str) {
-        if self.one_in(30) {
-            self.say(name.to_lowercase());
-        } else {
-            self.say(name);
-        }
-        match name {
-            "LEAVE" | "COUNT" => {
-                let value = self.number(6);
-                self.say(value);
+    /// Options, each with a value if it has one.
+    fn say_options(&mut self, options: OptionSet) {
+        for row in options.rows() {
+            match self.one_in(30) {
+                true => self.say(row.name.to_lowercase()),
+                false => self.say(row.name),
             }
-            "BUCKETS" => {
-                let value = self.number(9);
-                self.say(value);
-            }
-            "LEASE" | "AHEAD" | "BAN" => {
-                let value = self.duration();
-                self.say(value);
-            }
-            "ID" => {
-                let id = self.id();
-                self.say(id);
-            }
-            "FROM" => self.say_one(&[
-                "first", "first", "09:00", "mon", "15", "02-29", "2023-11-02",
-                "2023-11-14@22:13:19", "31", "32",
-            ]),
-            "TZ" => self.say_one(&["UTC", "Asia/Shanghai", "+05:45", "America/New_York", "Mars"]),
-            _ => {}
+            let value = match row.value {
+                None => continue,
+                Some(OptionValue::Integer { .. }) => self.number(9),
+                Some(OptionValue::Duration { .. }) => self.duration(),
+                Some(OptionValue::Id | OptionValue::Who) => self.id(),
+                Some(OptionValue::Start) => {
+                    let starts = [
+                        "first", "first", "09:00", "mon", "15", "02-29", "2023-11-02",
+                        "2023-11-14@22:13:19", "31", "32",
+                    ];
+                    self.random.pick(&starts).into()
+                }
+                Some(OptionValue::Zone) => {
+                    let zones = ["UTC", "Asia/Shanghai", "+05:45", "America/New_York", "Mars"];
+                    self.random.pick(&zones).into()
+                }
+            };
+            self.say(value);
         }
     }
 
-    fn options(&mut self, usual: &[&str], often: i64) {
-        for name in usual {
-            if self.one_in(often) {
-                self.option(name);
+    /// Each of the options of a command one time in `often`; seldom one of another command. ID is always said, because the ids
+    /// that a server makes differ.
+    fn options(&mut self, accepted: OptionSet, often: i64) {
+        for row in accepted.difference(APART).rows() {
+            if row.option == OptionSet::ID || self.one_in(often) {
+                self.say_options(row.option);
             }
         }
         if self.one_in(120) {
-            let name = self
-                .random
-                .pick(&["MS", "CHECK", "FROM", "TZ", "ATMOST", "COUNTDENIED", "COUNT", "NONE"]);
-            self.option(name);
+            let others: Vec<_> = TABLE.iter().filter(|row| !APART.contains(row.option)).collect();
+            let other = self.random.pick(&others);
+            self.say_options(other.option);
         }
     }
 
     /// The options of a call that closes its key.
     fn close(&mut self) {
         if self.one_in(20) {
-            self.option("FORCE");
-            self.option("BAN");
+            self.say_options(OptionSet::FORCE | OptionSet::BAN);
         }
     }
 
     /// The options that say how a window counts.
     fn shape(&mut self) {
         match self.below(10) {
-            0 => self.option("BUCKETS"),
-            1 => self.option("FIXED"),
-            2 => {
-                self.option("FIXED");
-                self.option("FROM");
-            }
-            3 => {
-                self.option("FIXED");
-                self.option("TZ");
-            }
+            0 => self.say_options(OptionSet::BUCKETS),
+            1 => self.say_options(OptionSet::FIXED),
+            2 => self.say_options(OptionSet::FIXED | OptionSet::FROM),
+            3 => self.say_options(OptionSet::FIXED | OptionSet::TZ),
             _ => {}
         }
     }
@@ -244,15 +244,12 @@ impl RandomCalls {
         if kind == 'w' || kind == 'a' {
             self.shape();
         }
-        self.options(&["LEAVE", "CHECK", "SHADOW"], 8);
-        match kind {
-            't' => self.options(&["BAN"], 8),
-            'w' => self.options(&["BAN", "COUNTDENIED"], 8),
-            _ => {
-                self.option("ID");
-                self.options(&["LEASE", "COUNTLAPSED"], 3);
-            }
-        }
+        let accepted = match kind {
+            't' => OptionSet::THROTTLE,
+            'w' => OptionSet::WINDOW,
+            _ => OptionSet::ACQUIRE,
+        };
+        self.options(accepted.in_clause(), 8);
     }
 
     /// The words of the next call.
@@ -260,26 +257,29 @@ impl RandomCalls {
         self.words = Vec::new();
         match self.below(100) {
             0..=19 => {
-                self.say_one(&["RL.THROTTLE", "RL.THROTTLE", "rl.throttle", "RL.THROTTLE_RO"]);
+                let names = ["RL.THROTTLE", "RL.THROTTLE", "rl.throttle", "RL.THROTTLE_RO"];
+                let accepted = self.command(&names);
                 let key = self.key('t');
                 self.say(key);
                 self.limit('t');
                 self.quantity(true);
-                self.options(&["LEAVE", "ATMOST", "FORCE", "AHEAD", "BAN", "MS"], 7);
+                self.options(accepted, 7);
                 self.close();
             }
             20..=44 => {
-                self.say_one(&["RL.WINDOW", "RL.WINDOW", "RL.WINDOW", "RL.WINDOW_RO"]);
+                let names = ["RL.WINDOW", "RL.WINDOW", "RL.WINDOW", "RL.WINDOW_RO"];
+                let accepted = self.command(&names);
                 let key = self.key('w');
                 self.say(key);
                 self.limit('w');
                 self.quantity(true);
                 self.shape();
-                self.options(&["LEAVE", "ATMOST", "FORCE", "COUNTDENIED", "BAN", "MS"], 7);
+                self.options(accepted, 7);
                 self.close();
             }
             45..=64 => {
-                self.say_one(&["RL.ACQUIRE", "RL.ACQUIRE", "RL.ACQUIRE", "RL.ACQUIRE_RO"]);
+                let names = ["RL.ACQUIRE", "RL.ACQUIRE", "RL.ACQUIRE", "RL.ACQUIRE_RO"];
+                let accepted = self.command(&names);
                 let kind = self.random.pick(&['a', 'a', 'w', 's']);
                 let key = self.key(kind);
                 self.say(key);
@@ -288,12 +288,7 @@ impl RandomCalls {
                 if kind != 's' {
                     self.shape();
                 }
-                let takes = self.words[0] == "RL.ACQUIRE";
-                if takes || self.one_in(20) {
-                    self.option("ID");
-                    self.options(&["LEASE", "COUNTLAPSED", "ATMOST"], 3);
-                }
-                self.options(&["LEAVE", "MS"], 6);
+                self.options(accepted, 4);
             }
             65..=69 => {
                 let (key, id) = (self.settled_key(), self.id());
@@ -314,7 +309,7 @@ impl RandomCalls {
             75..=77 => {
                 let (key, id) = (self.settled_key(), self.id());
                 self.words.extend(["RL.RENEW".into(), key, id]);
-                self.options(&["LEASE"], 2);
+                self.options(OptionSet::LEASE, 2);
             }
             78..=80 => {
                 let key = self.settled_key();
@@ -327,8 +322,8 @@ impl RandomCalls {
             }
             86..=93 => self.all(),
             94 => {
-                self.say("RL.TOP");
-                self.options(&["COUNT", "RESET"], 5);
+                let accepted = self.command(&["RL.TOP"]);
+                self.options(accepted, 5);
             }
             95 => self.say("RL.POLICIES"),
             96 => {
@@ -372,7 +367,7 @@ impl RandomCalls {
     }
 
     fn all(&mut self) {
-        self.say_one(&["RL.ALL", "RL.ALL", "RL.ALL_RO"]);
+        self.command(&["RL.ALL", "RL.ALL", "RL.ALL_RO"]);
         let number = 1 + self.below(4);
         let has_limits = self.one_in(3);
         self.say(number + i64::from(has_limits));
@@ -410,14 +405,14 @@ impl RandomCalls {
             }
             self.words.extend(clause);
         }
-        let mut options = vec!["LIMITS"; usize::from(has_limits)];
+        let mut options = vec![OptionSet::LIMITS; usize::from(has_limits)];
         if self.one_in(3) {
             let at = self.below(options.len() as i64 + 1) as usize;
-            options.insert(at, "MS");
+            options.insert(at, OptionSet::MS);
         }
         if self.one_in(40) {
-            options.push("LIMITS");
+            options.push(OptionSet::LIMITS);
         }
-        options.into_iter().for_each(|name| self.option(name));
+        options.into_iter().for_each(|option| self.say_options(option));
     }
 }
