@@ -46,7 +46,7 @@ fn reply_error(ctx: Context, command: ServerCommand, error: CallError) {
 }
 
 /// Counts a call that panicked, and replies with an error. The guard has logged the panic.
-pub fn end_panicked(ctx: Context, command: Option<ServerCommand>) {
+pub fn end_call_after_panic(ctx: Context, command: Option<ServerCommand>) {
     if let Some(command) = command {
         command.stats.count(&Err(Error::internal()));
     }

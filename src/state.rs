@@ -57,7 +57,7 @@ pub struct State {
     // ---- What the module keeps of the server ----
     /// Notices when the wall clock is set back.
     pub clock: UnderLock<ClockWatch>,
-    /// Knows whether the command that loaded the module has ended.
+    /// Finds out whether the command that loaded the module has ended.
     pub load: UnderLock<LoadWatch>,
     /// Words of replicated commands.
     pub replicated_words: UnderLock<ReplicatedWords>,
@@ -89,12 +89,12 @@ impl State {
     #[cfg(test)]
     pub fn get() -> &'static State {
         thread_local! {
-            static OF_TEST: &'static State = {
+            static TEST_STATE: &'static State = {
                 crate::redis::fake::install();
                 Box::leak(Box::new(State::new()))
             };
         }
-        OF_TEST.with(|state| *state)
+        TEST_STATE.with(|state| *state)
     }
 
     /// Forgets which keys were denied. The setting `top-keys` says how many are counted from now on.

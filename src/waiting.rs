@@ -8,7 +8,7 @@
 //!   serve_timer    by the timer, when the head could be granted or a wait times out, after a transaction or a script with
 //!                  such a command, and every POLL_US, because the server does not notify us of all changes to the key
 //!   deliver        granted, refused with an error, or denied in the end: keeps the reply, and unblocks the client
-//! The server lets the client go (redis/blocked.rs), at once or in a later turn of its event loop.
+//! The server lets the client go (redis/blocked.rs), at once or in a later iteration of its event loop.
 //!   answer         the server asks for the reply, which is written here
 //!   forget         the client is gone; a grant that did not reach it is given back by the next serve_timer
 //! ```
@@ -22,7 +22,7 @@
 //!
 //! To add another way to end a wait, add a transition to the engine and call it here.
 
-use crate::call_end::{end_call, end_panicked, ServerCommand};
+use crate::call_end::{end_call, end_call_after_panic, ServerCommand};
 use crate::keys::{EmptiedKey, KeyContext, ServerKeyspace};
 use crate::redis::acceptance::{accepts_write_in_call, may_accept_writes, Acceptance};
 use crate::redis::blocked::{Blocked, BlockedEvents, WaitNumber};
@@ -31,7 +31,7 @@ use crate::redis::clock::{command_time_us, monotonic_us, wall_time_us};
 use crate::redis::context::{ClientId, Context, KeyName};
 use crate::redis::key::touch;
 use crate::redis::random::RandomPool;
-use crate::redis::server_events::{subscribe, ServerEvents, TURNS};
+use crate::redis::server_events::{subscribe, ServerEvents, ITERATIONS};
 use crate::redis::slot;
 use crate::redis::text::OwnedString;
 use crate::redis::timer::{Timer, TimerEvents};
@@ -65,8 +65,8 @@ pub struct Waiting {
     /// The longest time spent on waiters at a stretch, in microseconds. A crash report reads it in any thread.
     longest_work_us: AtomicU64,
     /// Grows twice in each iteration of the event loop, from 7.0 on and once a call has waited.
-    turns: AtomicU64,
-    counts_turns: AtomicBool,
+    iterations: AtomicU64,
+    counts_iterations: AtomicBool,
     /// The end of the names of the keys on which clients are blocked: 96 random bits, drawn when the first call waits.
     secret: OnceLock<[u8; SECRET_LEN]>,
 }
@@ -186,8 +186,8 @@ impl Waiting {
     }
 
     fn begin_work(&self, cause: Cause) -> Work<'_> {
-        let turn = self.turns.load(Ordering::Relaxed);
-        self.change(|lines, now_us| lines.begin_work(cause, turn, wall_time_us(), now_us));
+        let iteration = self.iterations.load(Ordering::Relaxed);
+        self.change(|lines, now_us| lines.begin_work(cause, iteration, wall_time_us(), now_us));
         Work(self)
     }
 }
@@ -232,7 +232,7 @@ pub fn join(
     let blocking_key = waiting.blocking_key(key.name, &state.random);
     let blocked = Blocked::block::<WaitEvents>(call, blocking_key.as_bytes(), ticket.number());
     let handle = blocked.ok_or(Error::internal())?;
-    if !waiting.counts_turns.swap(true, Ordering::Relaxed) {
+    if !waiting.counts_iterations.swap(true, Ordering::Relaxed) {
         subscribe::<WaitEvents>(call.ctx);
     }
     let (command, client) = (call.command, call.ctx.client());
@@ -459,10 +459,10 @@ impl TimerEvents for WaitEvents {
 }
 
 impl ServerEvents for WaitEvents {
-    const IDS: &'static [u64] = TURNS;
+    const IDS: &'static [u64] = ITERATIONS;
 
     fn happened() {
-        State::get().waiting.turns.fetch_add(1, Ordering::Relaxed);
+        State::get().waiting.iterations.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -478,7 +478,7 @@ impl BlockedEvents for WaitEvents {
     fn answer_after_panic(ctx: Context, wait: WaitNumber) {
         let (state, ticket) = (State::get(), Ticket::from_number(wait));
         let number = state.waiting.change(|lines, _| lines.call(ticket).map(|call| call.command));
-        end_panicked(ctx, number.and_then(|number| ServerCommand::find(state, number)));
+        end_call_after_panic(ctx, number.and_then(|number| ServerCommand::find(state, number)));
     }
 
     fn withdraw(wait: WaitNumber) {
@@ -504,7 +504,7 @@ impl BlockedEvents for WaitEvents {
 }
 
 /// Returns the reply to a waiter whose wait has ended, by a grant, a timeout or CLIENT UNBLOCK. `None` if it has its reply:
-/// before 7.2, CLIENT UNBLOCK asks again for a wait that we ended in the same turn of the event loop.
+/// before 7.2, CLIENT UNBLOCK asks again for a wait that we ended in the same iteration of the event loop.
 fn take_reply(
     state: &'static State,
     ctx: Context,

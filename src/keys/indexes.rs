@@ -50,21 +50,22 @@ pub enum Finding {
 struct IndexEntry {
     db: i32,
     key: Box<[u8]>,
-    /// `None` while a call uses the index.
+    /// `None` while a call lru the index.
     finding: Option<Finding>,
     /// The number of elements in the sorted set.
     len: usize,
     /// The number of reservations that were read.
     reservations: usize,
     bytes: usize,
-    /// The number of its last use, by which it is in [`Indexes::uses`]. 0 if the index is not small.
-    last_use: u64,
-    /// The time of its last use, as [`Indexes::touches`] counts it.
-    touched: u64,
+    /// The number of its last use, by which it is in [`Indexes::lru`]. 0 if the index is not small, and so never dropped for
+    /// others.
+    use_number: u64,
+    /// The value of [`Indexes::touches`] when the index was stored last.
+    touched_at: u64,
 }
 
-/// The keys that were used last, by the hash of the database and the key: a position for each of their hashes, so that keys
-/// may share one.
+/// The length of [`Indexes::last_touches`], whose positions are hashes of database and key. Keys with the same position count
+/// as touched together: then an index is dropped although it is right.
 const TOUCHED_KEYS: usize = 1 << 12;
 
 impl Finding {
@@ -99,16 +100,17 @@ struct Indexes {
     len: usize,
     /// Makes the hashes unpredictable, because clients choose the keys.
     secret: RandomState,
-    /// The hashes of the small indexes, by the number of their last use.
-    uses: BTreeMap<u64, u64>,
+    /// The hashes of the small indexes by the number of their last use, so that the first is the least recently used.
+    lru: BTreeMap<u64, u64>,
     /// The number of the last use of any small index.
     last_use: u64,
     small_reservations: usize,
     max_in_small: usize,
     bytes: usize,
-    /// The number of uses and changes of keys so far.
+    /// The number of lru and changes of keys so far.
     touches: u64,
-    /// The last of them for the keys of each hash. Empty before the first index is stored, as they matter only after that.
+    /// The value of `touches` when a key with each hash was last used or changed, see [`TOUCHED_KEYS`]. Empty until the first
+    /// index is stored.
     last_touches: Box<[u64]>,
     /// The index of a value that is leaving its name or database.
     leaving: Option<IndexEntry>,
@@ -216,21 +218,21 @@ impl KeyEvents for KeyIndexes {
     fn key_changed(ctx: Context, name: KeyName, change: KeyChange) {
         let state = State::get();
         let indexes = &state.indexes;
-        let is_part = matches!(change, KeyChange::Edited | KeyChange::Left);
+        let is_part = matches!(change, KeyChange::Edited | KeyChange::MovedAway);
         if indexes.removes_range.load(Ordering::Relaxed) || (indexes.is_empty() && is_part) {
             return;
         }
         let (db, key) = (ctx.db(), name.as_bytes());
         let must_read = indexes.with(|all| match change {
-            KeyChange::Edited | KeyChange::Filled => {
+            KeyChange::Edited | KeyChange::Written => {
                 all.remove(db, key);
-                change == KeyChange::Filled
+                change == KeyChange::Written
             }
-            KeyChange::Left => {
+            KeyChange::MovedAway => {
                 all.leaving = all.remove(db, key);
                 false
             }
-            KeyChange::Arrived => !all.receive(db, key),
+            KeyChange::MovedHere => !all.receive(db, key),
         });
         if must_read {
             let key_ctx = KeyContext { ctx, name, now_us: clock::command_time_us() };
@@ -255,7 +257,7 @@ impl Indexes {
             tables: [const { HashTable::new() }; TABLES],
             len: 0,
             secret: RandomState::default(),
-            uses: BTreeMap::new(),
+            lru: BTreeMap::new(),
             last_use: 0,
             small_reservations: 0,
             max_in_small,
@@ -277,7 +279,7 @@ impl Indexes {
         hash
     }
 
-    /// Returns when a key with this hash was last touched.
+    /// Returns the value of `touches` when a key with this hash was last touched.
     fn last_touch(&mut self, hash: u64) -> Option<&mut u64> {
         self.last_touches.get_mut(hash as usize % TOUCHED_KEYS)
     }
@@ -329,13 +331,13 @@ impl Indexes {
                     len,
                     reservations: 0,
                     bytes: 0,
-                    last_use: 0,
-                    touched: 0,
+                    use_number: 0,
+                    touched_at: 0,
                 };
                 place.insert(new).into_mut()
             }
         };
-        if self.uses.remove(&entry.last_use).is_some() {
+        if self.lru.remove(&entry.use_number).is_some() {
             self.small_reservations = self.small_reservations.saturating_sub(entry.reservations);
         }
         if is_changed || entry.bytes == 0 {
@@ -344,17 +346,17 @@ impl Indexes {
             self.bytes = self.bytes.saturating_add(entry.bytes);
         }
         (entry.finding, entry.len, entry.reservations) = (Some(finding), len, read);
-        (entry.last_use, entry.touched) = (0, self.touches);
+        (entry.use_number, entry.touched_at) = (0, self.touches);
         if read <= SMALL {
             self.last_use = self.last_use.saturating_add(1);
-            entry.last_use = self.last_use;
-            self.uses.insert(entry.last_use, hash);
+            entry.use_number = self.last_use;
+            self.lru.insert(entry.use_number, hash);
             self.small_reservations = self.small_reservations.saturating_add(read);
         }
         // Each index that is dropped holds at least a few, and at most `SMALL` were added, so few are dropped in one call.
-        while self.small_reservations > self.max_in_small && self.uses.len() > 1 {
-            let Some((&last_use, &hash)) = self.uses.first_key_value() else { return };
-            self.remove_entry(hash, |entry| entry.last_use == last_use);
+        while self.small_reservations > self.max_in_small && self.lru.len() > 1 {
+            let Some((&last_use, &hash)) = self.lru.first_key_value() else { return };
+            self.remove_entry(hash, |entry| entry.use_number == last_use);
         }
     }
 
@@ -364,18 +366,19 @@ impl Indexes {
         self.remove_entry(hash, |entry| entry.belongs_to(db, key))
     }
 
-    /// Gives the index of the value that has left another name or database to this key, and returns whether it is still
-    /// right. The value was under its old name when that was touched last. It is under the new one by now, which nobody may
-    /// have touched since: a command of another module, which is notified too, may have changed it there.
+    /// Gives this key the index of the value that was moved here, and returns whether that index is still right. The server
+    /// notifies us after it has moved the value, and another module, which is notified too, may have changed the value here by
+    /// then. So the index is right only if nobody has touched this key since the index was stored under the old name.
     fn receive(&mut self, db: i32, key: &[u8]) -> bool {
         let leaving = self.leaving.take();
         let last = self.last_touch(self.secret.hash_one((db, key))).copied();
         self.remove(db, key);
-        let Some(IndexEntry { finding: Some(finding), len, reservations, touched, .. }) = leaving
+        let Some(IndexEntry { finding: Some(finding), len, reservations, touched_at, .. }) =
+            leaving
         else {
             return false;
         };
-        let is_right = last.is_some_and(|last| last <= touched);
+        let is_right = last.is_some_and(|last| last <= touched_at);
         if is_right {
             self.put(db, key, finding, reservations, len, true);
         }
@@ -396,7 +399,7 @@ impl Indexes {
         }
         self.len = self.len.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(entry.bytes);
-        if self.uses.remove(&entry.last_use).is_some() {
+        if self.lru.remove(&entry.use_number).is_some() {
             self.small_reservations = self.small_reservations.saturating_sub(entry.reservations);
         }
         Some(entry)

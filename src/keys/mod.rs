@@ -64,7 +64,7 @@ impl<'c> ServerKeyspace<'c> {
         share.unwrap_or(max).max(1)
     }
 
-    /// Says whether the server is known to accept what is written for waiters.
+    /// Sets whether the server accepts what is written for waiters. `None` if it was not asked yet.
     pub fn for_waiters(self, acceptance: Option<Acceptance>) -> ServerKeyspace<'c> {
         ServerKeyspace { acceptance: Cell::new(acceptance), ..self }
     }
@@ -74,7 +74,7 @@ impl<'c> ServerKeyspace<'c> {
         self.acceptance.get()
     }
 
-    /// Knows from now on what the server has answered to another keyspace.
+    /// Takes over what the server has answered to another keyspace.
     pub fn learn_acceptance(&self, other: &ServerKeyspace) {
         self.acceptance.set(other.acceptance.get());
     }
@@ -115,8 +115,8 @@ impl CallBudget {
         }
     }
 
-    /// Charges for reservations that were read. Few of them are free, because their index may be dropped before the next
-    /// call.
+    /// Charges for reservations that were read. A few cost nothing, because their index may be dropped before the next call,
+    /// which would have to read them again.
     fn spend(&self, number: usize) {
         if number > indexes::SMALL {
             self.left_to_read.set(self.left_to_read.get().saturating_sub(number));
@@ -134,7 +134,7 @@ pub struct ServerKey<'k, 'c> {
 }
 
 impl<'k, 'c> ServerKey<'k, 'c> {
-    /// Goes on with the key that a release has emptied, if there is one.
+    /// Uses the open key that a release has emptied, if there is one, instead of opening it.
     pub fn with_emptied(self, emptied: Option<&'k EmptiedKey<'c>>) -> Self {
         ServerKey { emptied, ..self }
     }

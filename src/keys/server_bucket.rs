@@ -1,4 +1,4 @@
-//! A bucket: a string that spells its theoretical arrival time.
+//! A key that holds a bucket: a string with the digits of its theoretical arrival time.
 
 use super::{KeyContext, KeyHandle};
 use crate::redis::key::KeyValue;
@@ -7,7 +7,7 @@ use commands::error::Error;
 use engine::store::{self, Access};
 use engine::throttle::{BucketEdit, StoredBucket};
 
-/// The bucket under a key, for one call.
+/// A key that holds a bucket, for one call.
 pub struct ServerBucket<'c> {
     pub(super) state: &'static State,
     pub(super) key_ctx: KeyContext<'c>,

@@ -41,7 +41,7 @@ pub fn log_load(state: &State, ctx: Context) {
     let zones = state.zoneinfo.with(|zoneinfo| zoneinfo.release.clone());
     let mut line =
         format!("version {version}, commit {commit}, time zones {zones}, {policies} policies");
-    let changed = settings::not_default();
+    let changed = settings::changed_settings();
     // Only the number of policies is logged, because their definitions are long.
     let changed: Vec<_> = changed.iter().filter(|(name, _)| *name != "policies").collect();
     line.push_str(if changed.is_empty() { ", default settings" } else { ", settings:" });

@@ -1,7 +1,7 @@
 //! Passes the calls of the server to the commands.
 
 use super::server_traits::ServerTraits;
-use crate::call_end::{end_call, end_panicked, ServerCommand};
+use crate::call_end::{end_call, end_call_after_panic, ServerCommand};
 use crate::redis::call::{entry, Call, Commands, EntryPoint};
 use crate::state::State;
 use commands::table::COMMANDS;
@@ -34,7 +34,7 @@ impl Commands for CommandTable {
     }
 
     fn reply_to_panic(call: &Call) {
-        end_panicked(call.ctx, ServerCommand::find(State::get(), call.command));
+        end_call_after_panic(call.ctx, ServerCommand::find(State::get(), call.command));
     }
 }
 

@@ -53,7 +53,7 @@ fn report_configuration(state: &State, info: &Info) {
         }
     };
     let release = state.zoneinfo.with(|zoneinfo| zoneinfo.release.clone());
-    let settings = [settings::affecting_replies(), release.clone().into_bytes()].concat();
+    let settings = [settings::reply_settings_text(), release.clone().into_bytes()].concat();
     text("tzdata".into(), release);
     text("settings_digest".into(), digest(&settings));
     let policies = state.policies();

@@ -6,7 +6,7 @@ use crate::keys::indexes::KeyIndexes;
 use crate::log::log_warning;
 use crate::redis::clock::ClockWatch;
 use crate::redis::context::Context;
-use crate::redis::load::{export, promise, LoadWatch, Module};
+use crate::redis::load::{export, set_module_options, LoadWatch, Module};
 use crate::redis::server_events::{subscribe, ServerEvents, TICKS};
 use crate::redis::under_lock::WhileLoaded;
 use crate::redis::{declaration, info};
@@ -53,11 +53,11 @@ impl Module for RateLimit {
 fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String> {
     STATE.create(State::new());
     let state = State::get();
-    promise(ctx);
+    set_module_options(ctx);
     let category = declaration::add_category(ctx, RateLimit::NAME).then_some(RateLimit::NAME);
     let applied = settings::apply_arguments(&settings::SETTINGS, arguments)?;
     settings::register(ctx)?;
-    settings::refuse_lost(ctx, &applied)?;
+    settings::refuse_overridden(ctx, &applied)?;
     registration::register(state, ctx, category)?;
     info::register::<ModuleSection>(ctx);
     state.waiting.prepare(ctx);
@@ -74,7 +74,7 @@ impl ServerEvents for RateLimit {
     fn happened() {
         let state = State::get();
         state.load.with(LoadWatch::tick);
-        if state.clock.with(ClockWatch::was_set_back) {
+        if state.clock.with(ClockWatch::detect_set_back) {
             state.waiting.restart_timer();
         }
     }

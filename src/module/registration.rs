@@ -14,19 +14,19 @@ use std::ffi::CStr;
 /// Registers the commands, CL.THROTTLE only if the settings ask for it. If the server has added the ACL `category`, they
 /// become part of it.
 pub fn register(state: &State, ctx: Context, category: Option<&CStr>) -> Result<(), String> {
-    for (row, entry) in COMMANDS.iter().zip(ENTRIES).filter(|(row, _)| is_asked(state, row)) {
+    for (row, entry) in COMMANDS.iter().zip(ENTRIES).filter(|(row, _)| is_offered(state, row)) {
         register_command(ctx, row, entry, category)?;
     }
     Ok(())
 }
 
-fn is_asked(state: &State, row: &CommandRow) -> bool {
+fn is_offered(state: &State, row: &CommandRow) -> bool {
     row.command != Command::ClThrottle || state.cl_throttle.get()
 }
 
 /// Returns whether a command of the module has this name, in any case.
 pub fn is_command(state: &State, name: &[u8]) -> bool {
-    let mut rows = COMMANDS.iter().filter(|row| is_asked(state, row));
+    let mut rows = COMMANDS.iter().filter(|row| is_offered(state, row));
     rows.any(|row| name.eq_ignore_ascii_case(row.name.to_bytes()))
 }
 

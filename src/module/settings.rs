@@ -144,7 +144,7 @@ pub fn register(ctx: Context) -> Result<(), String> {
 
 /// Returns the names and values of the settings that are not at their defaults. The permission to lose them is left out: it
 /// is given for a single MODULE UNLOAD.
-pub fn not_default() -> Vec<(&'static str, Vec<u8>)> {
+pub fn changed_settings() -> Vec<(&'static str, Vec<u8>)> {
     SETTINGS
         .iter()
         .filter(|one| one.name != PERMISSION && one.value.text() != one.value.default_text())
@@ -153,7 +153,7 @@ pub fn not_default() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// Returns the names and values of the settings that change how calls are answered, in the order of [`SETTINGS`].
-pub fn affecting_replies() -> Vec<u8> {
+pub fn reply_settings_text() -> Vec<u8> {
     SETTINGS
         .iter()
         .filter(|setting| setting.affects_replies)
@@ -166,7 +166,7 @@ pub type AppliedArguments<'r> = Vec<(&'r Setting, Vec<u8>)>;
 /// Refuses load arguments whose settings the server has overridden with other values. When the server is starting, this is
 /// only logged: CONFIG REWRITE writes a new value into the file next to a `loadmodule` line with the old one, and the server
 /// must start with that file. A client that sends MODULE LOADEX has given both values.
-pub fn refuse_lost(ctx: Context, applied: &AppliedArguments) -> Result<(), String> {
+pub fn refuse_overridden(ctx: Context, applied: &AppliedArguments) -> Result<(), String> {
     let Some((setting, _)) = applied.iter().find(|(one, value)| one.value.text() != *value) else {
         return Ok(());
     };

@@ -1,6 +1,6 @@
 //! MODULE UNLOAD is refused if settings would be lost. The log then has the command that loads the module with them. It is
-//! also refused if the server would die of ACL rules that name commands of the module. And servers do not forget these
-//! commands where clients have sent them, so the module closes such connections.
+//! also refused if ACL rules name commands of the module, as the server would then crash. Servers keep pointers to the
+//! commands that clients have sent, so the module closes the connections on which they would use one of its commands.
 
 use super::registration::is_command;
 use super::settings;
@@ -16,27 +16,27 @@ const PIECE: usize = 880;
 
 /// Returns whether MODULE UNLOAD may go on. If so, no client holds a command of the module any more.
 pub fn prepare(state: &State, ctx: Context) -> bool {
-    let may_unload =
-        !owes_grants(state, ctx) && !is_named_by_rules(state, ctx) && may_lose_settings(state, ctx);
+    let may_unload = !is_refused_for_grants(state, ctx)
+        && !is_refused_for_rules(state, ctx)
+        && !is_refused_for_settings(state, ctx);
     if may_unload {
         close_connections(state, ctx);
     }
     may_unload
 }
 
-/// Returns whether a grant is still to be given back. The server refuses an unload while clients wait, but does not know of
-/// that.
-fn owes_grants(state: &State, ctx: Context) -> bool {
-    let owes = state.waiting.has_lines();
-    if owes {
+/// Refuses to unload while a grant is still to be given back, and logs that. While clients wait, the server itself refuses.
+fn is_refused_for_grants(state: &State, ctx: Context) -> bool {
+    let is_refused = state.waiting.has_lines();
+    if is_refused {
         log_warning(ctx, "MODULE UNLOAD is refused until what was granted to a client that is gone was given back");
     }
-    owes
+    is_refused
 }
 
-/// Returns whether the server would die when it applies the rules of its users again without the module. Logs which users
-/// these are.
-fn is_named_by_rules(state: &State, ctx: Context) -> bool {
+/// Refuses to unload if the server would crash when it applies the rules of its users again without the module, and logs which
+/// users these are.
+fn is_refused_for_rules(state: &State, ctx: Context) -> bool {
     if !rules_are_applied_again() {
         return false;
     }
@@ -98,11 +98,12 @@ fn client_to_close<'l>(state: &State, line: &'l [u8]) -> Option<&'l [u8]> {
     field("id").filter(|_| is_to_close && !is_master)
 }
 
-/// Returns whether all settings are at their defaults, or `allow-unload` permits to lose them.
-fn may_lose_settings(state: &State, ctx: Context) -> bool {
-    let changed = settings::not_default();
+/// Refuses to unload if settings are not at their defaults, unless `allow-unload` permits to lose them. Logs the command that
+/// loads the module with them in either case.
+fn is_refused_for_settings(state: &State, ctx: Context) -> bool {
+    let changed = settings::changed_settings();
     if changed.is_empty() {
-        return true;
+        return false;
     }
     let permitted = state.allow_unload.get();
     let lost = match changed.len() {
@@ -133,7 +134,7 @@ fn may_lose_settings(state: &State, ctx: Context) -> bool {
             ),
         }
     }
-    permitted
+    !permitted
 }
 
 /// Returns the command that loads the module with these settings. On servers without settings of modules it is MODULE LOAD

@@ -91,10 +91,10 @@ fn probe(ctx: Context, key: &[u8], is_full: bool) -> Option<Acceptance> {
             _ => Some(Acceptance::Refused),
         };
     };
-    meaning(reply.text())
+    acceptance_in(reply.text())
 }
 
-fn meaning(text: &[u8]) -> Option<Acceptance> {
+fn acceptance_in(text: &[u8]) -> Option<Acceptance> {
     let contains = |phrase: &[u8]| text.windows(phrase.len()).any(|window| window == phrase);
     if contains(NOT_LOCAL) {
         Some(Acceptance::Elsewhere)

@@ -44,8 +44,8 @@ pub struct ClockWatch {
 }
 
 impl ClockWatch {
-    /// Returns whether the wall clock was set back since the last call.
-    pub fn was_set_back(&mut self) -> bool {
+    /// Returns whether the wall clock was set back since this was called last.
+    pub fn detect_set_back(&mut self) -> bool {
         // SAFETY: takes nothing.
         let now_ms = u64::try_from(unsafe { api!(RedisModule_Milliseconds()) }).unwrap_or(0);
         let ahead_ms = now_ms.saturating_sub(monotonic_us() / 1_000);

@@ -37,7 +37,7 @@ const KEYS_IN_THREADS_SINCE: c_int = 0x0008_0100;
 
 /// Returns whether this server asks for the keys of a command with the flag `getkeys-api` only on its main thread: Redis
 /// before 8.2. Redis 8.2 and Valkey 8 ask in I/O threads while the main thread runs another command. Neither the context
-/// that they pass nor this module is safe for that, and the server dies. Unknown servers are treated in the same way.
+/// that they pass nor this module is safe for that, and the server crashes. Unknown servers are treated in the same way.
 fn asks_for_keys_on_main_thread() -> bool {
     // SAFETY: takes nothing.
     let version = optional!(RedisModule_GetServerVersion).map(|version| unsafe { version() });

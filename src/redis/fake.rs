@@ -112,7 +112,7 @@ impl FakeServer {
         Box::default()
     }
 
-    /// Stores a string under a key.
+    /// Makes a key hold a string.
     pub fn set(&mut self, key: &str, value: &[u8]) {
         self.keys.entry(key.into()).or_default().value = FakeValue::String(value.into());
     }
@@ -128,7 +128,7 @@ impl FakeServer {
         }
     }
 
-    /// Returns the string under a key.
+    /// Returns the string that a key holds.
     pub fn get(&self, key: &str) -> Option<String> {
         match &self.keys.get(key.as_bytes())?.value {
             FakeValue::String(value) => Some(text(value)),

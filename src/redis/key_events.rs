@@ -12,11 +12,11 @@ pub enum KeyChange {
     /// A part of the value changed, or the key is gone.
     Edited,
     /// A command wrote a whole value.
-    Filled,
-    /// A command moved the value to another name or database. [`KeyChange::Arrived`] follows.
-    Left,
+    Written,
+    /// A command moved the value to another name or database. [`KeyChange::MovedHere`] follows.
+    MovedAway,
     /// A command moved the value here.
-    Arrived,
+    MovedHere,
 }
 
 impl KeyChange {
@@ -24,10 +24,10 @@ impl KeyChange {
     fn from_event(event: &[u8]) -> Option<KeyChange> {
         match event {
             b"expire" | b"persist" => None,
-            b"rename_from" | b"move_from" => Some(KeyChange::Left),
-            b"rename_to" | b"move_to" => Some(KeyChange::Arrived),
+            b"rename_from" | b"move_from" => Some(KeyChange::MovedAway),
+            b"rename_to" | b"move_to" => Some(KeyChange::MovedHere),
             b"copy_to" | b"restore" | b"zrangestore" | b"zunionstore" | b"zinterstore"
-            | b"zdiffstore" => Some(KeyChange::Filled),
+            | b"zdiffstore" => Some(KeyChange::Written),
             _ => Some(KeyChange::Edited),
         }
     }

@@ -175,30 +175,30 @@ pub fn own_path() -> Option<Vec<u8>> {
     Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes().to_vec())
 }
 
-/// The module's promises to every server. It has no data types that could fail to be read, it signals itself which keys it
-/// has modified, and it works while a replica serves reads and loads a new data set.
-const PROMISES: u32 = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
+/// The options for every server: the module has no data types that could fail to be read, signals modified keys itself, and
+/// works while a replica serves reads and loads a new data set.
+const OPTIONS: u32 = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
     | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
     | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
 
-/// The promise to replicate only commands that the server has, so that the server need not look them up (from 8.1 on).
+/// The module replicates only commands that the server has, so the server need not look them up (from 8.1 on).
 const SKIP_COMMAND_VALIDATION: u32 = 1 << 4;
 
-/// The promise to work while slots move to another node atomically.
+/// The module works while slots move to another node atomically.
 const HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
 
-/// Returns the module's promises to a server. Only Valkey has the last two options, and it reports all options that it
-/// knows. Redis does not report its options, and may use the same bits for others.
-fn promises(options_of_valkey: u32) -> u32 {
-    PROMISES | ((SKIP_COMMAND_VALIDATION | HANDLE_ATOMIC_SLOT_MIGRATION) & options_of_valkey)
+/// Returns the options for a server. Only Valkey has the last two, and it reports all options that it knows. Redis does not
+/// report its options, and may use the same bits for others.
+fn module_options(options_of_valkey: u32) -> u32 {
+    OPTIONS | ((SKIP_COMMAND_VALIDATION | HANDLE_ATOMIC_SLOT_MIGRATION) & options_of_valkey)
 }
 
-/// Makes the promises that the server knows.
-pub fn promise(ctx: Context) {
+/// Tells the server what the module supports, as far as the server knows such options.
+pub fn set_module_options(ctx: Context) {
     let get = valkey_function(c"ValkeyModule_GetModuleOptionsAll");
     // SAFETY: takes nothing.
     let options_of_valkey = get.map_or(0, |get| unsafe { get() }).unsigned_abs();
-    let options = c_int::try_from(promises(options_of_valkey)).unwrap_or(0);
+    let options = c_int::try_from(module_options(options_of_valkey)).unwrap_or(0);
     // SAFETY: the context is live.
     unsafe { api!(RedisModule_SetModuleOptions(ctx.raw(), options)) };
 }

@@ -6,11 +6,11 @@ use super::guard::guard;
 use redis_module::raw;
 use std::ffi::c_void;
 
-/// Several times a second. Nothing may be written then.
+/// The server's periodic work, several times a second. Nothing may be written then.
 pub const TICKS: &[u64] = &[raw::REDISMODULE_EVENT_CRON_LOOP];
 
 /// Before and after the server waits for something to do, in each iteration of its event loop, from 7.0 on.
-pub const TURNS: &[u64] = &[raw::REDISMODULE_EVENT_EVENTLOOP];
+pub const ITERATIONS: &[u64] = &[raw::REDISMODULE_EVENT_EVENTLOOP];
 
 /// Any key may have changed: databases were emptied, swapped or loaded, or this server changed its role.
 pub const DATABASE_CHANGES: &[u64] = &[

@@ -4,7 +4,7 @@ use super::api::optional;
 use super::context::Context;
 
 /// Returns whether the server applies the rules of all users again when a module is unloaded: from 7.2 on, as it puts
-/// commands of modules into categories. It dies if a rule names a command that is gone.
+/// commands of modules into categories. It crashes if a rule names a command that is gone.
 pub fn rules_are_applied_again() -> bool {
     optional!(RedisModule_SetCommandACLCategories).is_some()
 }

@@ -94,7 +94,8 @@ impl MemoryServer {
     }
 
     /// Executes a call: the name of a command and its arguments. In addition to the RL.* commands and CL.THROTTLE it has
-    /// `DEL key [key ...]`, `HSET key field value [field value ...]` and `HDEL key field [field ...]`, and `CONFIG GET` and `CONFIG SET` for `ratelimit.*`.
+    /// `DEL key [key ...]`, `HSET key field value [field value ...]` and `HDEL key field [field ...]`, and `CONFIG GET` and
+    /// `CONFIG SET` for `ratelimit.*`.
     pub fn call(&mut self, argv: &[&[u8]], now_us: u64) -> Outcome {
         self.set_time(now_us);
         self.keys.forget_expired(now_us);

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub struct Policy {
-    /// Identifies the policy, and is never used again for another one. 0 before the policy is in the table.
+    /// Never used again for another policy. 0 before the policy is in the table.
     pub id: u64,
     pub limit: DefinedLimit,
     /// The definition without the name, with single spaces between words.
     pub definition: String,
-    /// Counters of the calls, which outlive the definition: a new one of the same name goes on with them.
+    /// Counters of the calls. A new definition of the same name keeps them.
     pub counts: Arc<PolicyCounts>,
 }
 
@@ -68,7 +68,7 @@ pub enum PolicyVerdict {
 }
 
 impl PolicyTable {
-    /// Returns the policies. A copy of them goes on counting with the table, because it has the same counters.
+    /// A clone shares the counters of the table.
     pub fn policies(&self) -> &Policies {
         &self.policies
     }

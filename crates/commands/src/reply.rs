@@ -94,7 +94,7 @@ pub(crate) fn write_all(
 ) -> Result<CallResult, Error> {
     let (verdict, deciding) = combine(decisions).ok_or(Error::internal())?;
     sink.array(7);
-    integers(sink, verdict, &deciding.decision, unit);
+    write_verdict(sink, verdict, &deciding.decision, unit);
     sink.unsigned(u64::try_from(deciding.index).unwrap_or(u64::MAX).saturating_add(1));
     sink.array(decisions.len());
     for part in decisions {
@@ -118,7 +118,7 @@ fn write_part(
         (true, Manner::AtMost) => 8,
         _ => 6,
     });
-    integers(sink, verdict, decision, unit);
+    write_verdict(sink, verdict, decision, unit);
     if reserves {
         match &decision.id {
             Some(id) => sink.text(id.as_bytes()),
@@ -139,7 +139,7 @@ fn write_part(
 }
 
 /// Writes the five integers of a verdict and the decision that it belongs to.
-fn integers(sink: &impl ReplySink, verdict: Verdict, decision: &Decision, unit: TimeUnit) {
+fn write_verdict(sink: &impl ReplySink, verdict: Verdict, decision: &Decision, unit: TimeUnit) {
     sink.unsigned(verdict.limited());
     sink.unsigned(decision.limit);
     sink.unsigned(decision.remaining);

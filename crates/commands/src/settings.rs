@@ -31,7 +31,7 @@ impl NumberSetting {
         self.value.load(Ordering::Relaxed)
     }
 
-    /// Changes the value to the number that this text spells.
+    /// Changes the value to the number in this text.
     ///
     /// # Errors
     ///

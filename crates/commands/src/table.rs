@@ -16,7 +16,7 @@ pub enum Command {
     Take(Family),
     /// RL.THROTTLE_RO, RL.WINDOW_RO or RL.ACQUIRE_RO
     Look(Family),
-    /// CL.THROTTLE, which is registered only if the setting `cl-throttle` says so.
+    /// CL.THROTTLE, which is registered only if the setting `cl-throttle` is on.
     ClThrottle,
     Apply,
     Release,

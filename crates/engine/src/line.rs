@@ -88,14 +88,14 @@ pub struct LineId(u64);
 /// for timers that fire late.
 pub const POLL_US: u64 = 80_000;
 
-/// Polls are due at multiples of this, so that the polls of thousands of lines share turns of the event loop. A head that can
-/// be granted before that is due at its own microsecond.
+/// Polls are due at multiples of this, so that the polls of thousands of lines share iterations of the event loop. A head that
+/// can be granted before that is due at its own microsecond.
 const POLL_GRID_US: u64 = 1_000;
 
 /// The time for which the timer tries no head after the server has refused a write.
 pub const PAUSE_US: u64 = 5_000;
 
-/// If the wall clock gains more than this between two beginnings of work, it was set forward.
+/// If the wall clock gains more than this from the beginning of one piece of work to that of the next, it was set forward.
 const STEP_US: u64 = 1_000;
 
 /// The types that a server keeps in its lines.
@@ -114,15 +114,15 @@ pub fn deadline_us(now_us: u64, block_ms: u64) -> Option<u64> {
     (block_ms > 0).then(|| now_us.saturating_add(block_ms.saturating_mul(1_000)))
 }
 
-/// All lines, and every waiter until it is forgotten. They can be copied, compared and hashed if all that waits in them
-/// can, so that a search through all states of a small world can tell one from another.
+/// All lines, and every waiter until it is forgotten. They can be cloned, compared and hashed if the types in `T` can, for
+/// searches through all states of a small world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lines<T: LineTypes> {
     /// The last number that a ticket or a line got.
     last_number: u64,
     /// The number of waiters that are in a line.
     waiting: usize,
-    /// The last maximum that [`Lines::admit`] was given. A line remembers at most as many names (BY).
+    /// The maximum that [`Lines::admit`] was given last. A line remembers at most that many callers (BY).
     max_callers: usize,
     /// The waiters that are in a line, and those whose wait is over but that are not forgotten yet.
     #[expect(clippy::type_complexity, reason = "derives find the bounds that they need in it")]
@@ -183,7 +183,7 @@ struct Line<W> {
     try_us: u64,
     /// The time at which the head was last denied.
     denied_us: Option<u64>,
-    /// No deadline of the line is scheduled before this time. A step that is taken before dismisses waiters all the same.
+    /// The deadlines of the line are not scheduled before this time. A step that is taken earlier still dismisses waiters.
     dismiss_from_us: u64,
     /// The line's entries in the two schedules.
     scheduled: (Option<u64>, Option<u64>),
@@ -494,9 +494,9 @@ impl<T: LineTypes> Lines<T> {
     }
 
     /// Begins to work on waiters. Until [`Lines::end_work`] the timer stays as it is. If the wall clock (`wall_us`) was set
-    /// forward since work last began, all heads become due. Commands get a new budget when `event_loop_turn` has changed,
+    /// forward since work last began, all heads become due. Commands get a new budget when the `iteration` of the event loop has changed,
     /// and after 20 ms.
-    pub fn begin_work(&mut self, cause: Cause, event_loop_turn: u64, wall_us: u64, now_us: u64) {
+    pub fn begin_work(&mut self, cause: Cause, iteration: u64, wall_us: u64, now_us: u64) {
         let ahead_us = wall_us.saturating_sub(now_us);
         let before_us = std::mem::replace(&mut self.ahead_us, ahead_us);
         if ahead_us > before_us.saturating_add(STEP_US) {
@@ -505,7 +505,7 @@ impl<T: LineTypes> Lines<T> {
         if cause == Cause::Timer {
             (self.timer_us, self.paused_until_us) = (None, None);
         }
-        self.budget.begin(cause, event_loop_turn, now_us);
+        self.budget.begin(cause, iteration, now_us);
     }
 
     /// Returns whether the work that was begun may take another step.
@@ -575,8 +575,8 @@ impl<T: LineTypes> Lines<T> {
                 return Some(LineStep::Write(write));
             }
             // Something may have become free just before that deadline, so the head is tried before anybody is dismissed.
-            // An overdue head is always tried: a command may have tried it since, but without the end that its time being up
-            // gives it, such as counting the denial.
+            // An overdue head is always tried. A command may have tried it since its deadline, but such a try neither ends the
+            // wait of a head that it denies nor counts the denial.
             let head = line.head();
             let untried = overdue.is_some_and(|(due_us, ticket)| {
                 line.denied_us < Some(due_us) || head == Some(ticket)
@@ -606,8 +606,9 @@ impl<T: LineTypes> Lines<T> {
     }
 
     /// Makes all heads due and the timer start again, because the wall clock was set back: the running timer would fire
-    /// late by as much.
+    /// that much too late.
     pub fn restart_timer(&mut self, now_us: u64) {
+        // As if it fired later than anything is due, so that `update_timer` starts it again.
         self.timer_us = self.timer_us.map(|_| u64::MAX);
         self.edit_all(|line| line.make_due(now_us));
     }

@@ -21,7 +21,6 @@
 //! reserved                end of the lease           gone
 //! |--- the lease runs ---------->|--- it still holds --->|
 //! ```
-//!
 
 use crate::calendar::Zones;
 use crate::decimal::{base64_char, parse_fixed_digits, parse_leading_u64};

@@ -523,7 +523,7 @@ mod tests {
         (held.total(), held.last_gone_us(), first, held.live_len())
     }
 
-    /// Everything else that can be asked of reservations, but for the one with an id.
+    /// Everything else that can be asked of reservations, except for the one with an id.
     fn answers(held: &mut Reservations) -> impl PartialEq + std::fmt::Debug {
         let mut listed: Vec<_> = held
             .list_live()

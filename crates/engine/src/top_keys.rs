@@ -315,7 +315,7 @@ mod tests {
         let top = recent.top(GENERATION_US, 9);
         let counts: Vec<_> = top.iter().map(|row| (&row.name[..], row.occurrences.count)).collect();
         assert_eq!(counts, [(&b"b"[..], 4), (&b"a"[..], 1)]);
-        // And what is old is forgotten as ever.
+        // What is old is forgotten as always.
         assert_eq!(recent.top(2 * GENERATION_US, 9).len(), 2);
         assert_eq!(recent.top(3 * GENERATION_US, 9).len(), 0);
     }

@@ -72,7 +72,7 @@ impl Demand {
     }
 
     /// Returns the quantity that is expected to be spent until the next batch arrives.
-    pub fn low(&self) -> u64 {
+    pub fn refill_at(&self) -> u64 {
         (self.rate * self.ahead_ns()) as u64
     }
 

@@ -5,7 +5,7 @@
 //! tell it the time and the server's replies, send the commands that it returns, and answer the calls that wait.
 //!
 //! A batch is a reservation with COUNTLAPSED. The server holds it until it is settled, and counts all of it if its lease
-//! ends first. So it can be spent without the server while the lease lasts. Whatever a process has not settled when it dies
+//! ends first. So it can be spent without the server while the lease lasts. What a process has not settled when it dies
 //! counts as spent, so no period ever has more than the limit.
 //!
 //! ```text
@@ -121,7 +121,7 @@ pub struct Reply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeError {
     Closed,
-    /// The policy is a semaphore, as only the server knows. A semaphore cannot be leased.
+    /// The policy turned out to be a semaphore, which cannot be leased. Only the server knows which policies are semaphores.
     Semaphore,
 }
 
@@ -178,9 +178,9 @@ struct Batch {
     /// The time at which the process stops spending it.
     until: Now,
     /// The next batch is fetched when no more than this is left.
-    low: u64,
+    refill_at: u64,
     /// True if its settlement was sent before and got no reply.
-    tried: bool,
+    was_sent: bool,
 }
 
 impl Batch {
@@ -192,8 +192,8 @@ impl Batch {
 #[derive(Clone, Debug)]
 struct Denial {
     reply: Reply,
-    /// The quantity beyond what is held that was denied.
-    short: u64,
+    /// The quantity that was denied, in addition to what is held.
+    beyond_held: u64,
     at_ns: i64,
     until_ns: i64,
 }
@@ -247,9 +247,9 @@ pub struct Leases<E> {
     /// The largest quantity for which a call waits.
     wanted: u64,
     /// The quantity that a call still lacks after the server granted a part.
-    short: u64,
+    missing: u64,
     is_closing: bool,
-    /// True if the policy turned out to be a semaphore, as only the server knows. Then nothing more is reserved.
+    /// True if the policy turned out to be a semaphore. Then nothing more is reserved.
     is_semaphore: bool,
     rounds: u64,
     /// The number of rounds that failed.
@@ -298,7 +298,7 @@ impl<E: Clone> Leases<E> {
             lost: Vec::new(),
             forced: Vec::new(),
             wanted: 0,
-            short: 0,
+            missing: 0,
             is_closing: false,
             is_semaphore: false,
             rounds: 0,
@@ -360,8 +360,8 @@ impl<E: Clone> Leases<E> {
                     self.demand.asked = self.demand.asked.saturating_add(quantity);
                 }
                 batch.left = batch.left.saturating_sub(quantity);
-                let (left, low) = (batch.left, batch.low);
-                if left <= low {
+                let (left, refill_at) = (batch.left, batch.refill_at);
+                if left <= refill_at {
                     self.refill(left);
                 }
                 return Ok(Some(self.allowed(left)));
@@ -369,7 +369,7 @@ impl<E: Clone> Leases<E> {
         }
         let reply = self.take_slowly(quantity, now)?;
         if reply.is_some() && !is_counted {
-            self.count(quantity, now.monotonic_ns);
+            self.count_demand(quantity, now.monotonic_ns);
         }
         Ok(reply)
     }
@@ -416,8 +416,8 @@ impl<E: Clone> Leases<E> {
                 let taken = rest.min(batch.left);
                 batch.left = batch.left.saturating_sub(taken);
                 rest = rest.saturating_sub(taken);
-                let (left, low) = (batch.left, batch.low);
-                if left <= low {
+                let (left, refill_at) = (batch.left, batch.refill_at);
+                if left <= refill_at {
                     self.refill(left);
                 }
             }
@@ -431,7 +431,7 @@ impl<E: Clone> Leases<E> {
             }));
         }
         let is_denied = |denial: &&Denial| {
-            let is_short = quantity.saturating_sub(left) >= denial.short;
+            let is_short = quantity.saturating_sub(left) >= denial.beyond_held;
             now.monotonic_ns < denial.until_ns && is_short
         };
         let denial = self.denial.as_ref().filter(is_denied);
@@ -464,7 +464,7 @@ impl<E: Clone> Leases<E> {
         limit.is_some_and(|limit| quantity.saturating_add(self.terms.leave) > limit)
     }
 
-    fn count(&mut self, quantity: u64, now_ns: i64) {
+    fn count_demand(&mut self, quantity: u64, now_ns: i64) {
         // Calls that can never be allowed do not make batches larger.
         if !self.is_too_much(quantity, now_ns) {
             self.demand.asked = self.demand.asked.saturating_add(quantity);
@@ -503,7 +503,7 @@ impl<E: Clone> Leases<E> {
         }
         self.refuse_semaphore()?;
         if !is_counted {
-            self.count(quantity, now.monotonic_ns);
+            self.count_demand(quantity, now.monotonic_ns);
         }
         self.wanted = self.wanted.max(quantity);
         self.is_due = true;

@@ -39,7 +39,7 @@ struct Request {
     /// The part of the quantity that a call waits for.
     needed: u64,
     /// Reserves the whole quantity or nothing. A denial then says when the whole quantity is available.
-    exactly: bool,
+    whole: bool,
 }
 
 /// The quantity that was spent of a reservation that the server has lost.
@@ -129,7 +129,7 @@ impl<E: Clone> Leases<E> {
                 }
                 command.extend([b"LEASE".to_vec(), number(lease_ms)]);
                 command.extend(words(&[b"ID", request.id.as_bytes()]));
-                if !request.exactly {
+                if !request.whole {
                     command.push(b"ATMOST".to_vec());
                 }
                 command.extend(words(&[b"COUNTLAPSED", b"MS"]));
@@ -174,8 +174,8 @@ impl<E: Clone> Leases<E> {
             // It is the limit of a policy, which may be higher by now.
             return Some(self.request(self.wanted, true));
         }
-        let is_rest = self.short > 0;
-        self.short = 0;
+        let is_rest = self.missing > 0;
+        self.missing = 0;
         Some(self.request(self.wanted.saturating_sub(left), is_rest))
     }
 
@@ -191,18 +191,19 @@ impl<E: Clone> Leases<E> {
         }
         let ends = self.batches.iter().map(|batch| batch.until.monotonic_ns).max();
         let lasts_ns = ends.unwrap_or(now_ns).saturating_sub(now_ns);
-        left <= self.demand.low() || lasts_ns as f64 <= self.demand.ahead_ns()
+        left <= self.demand.refill_at() || lasts_ns as f64 <= self.demand.ahead_ns()
     }
 
-    fn request(&mut self, needed: u64, exactly: bool) -> Request {
+    fn request(&mut self, needed: u64, whole: bool) -> Request {
         self.requests = self.requests.saturating_add(1);
         let size = batch_size(self.demand.expected(), needed, self.limit, self.reservations);
-        let quantity = if exactly { needed } else { size };
+        let quantity = if whole { needed } else { size };
         let id = format!("{}-{}", self.prefix, self.requests);
-        Request { id, quantity, needed, exactly }
+        Request { id, quantity, needed, whole }
     }
 
-    /// Returns when [`Leases::next_round`] should be called next if nothing makes it due before; `None` if it need not.
+    /// Returns the time in monotonic nanoseconds at which to call [`Leases::next_round`] next, if nothing makes it due earlier.
+    /// `None` if there is no such time.
     pub fn next_at(&self, now: Now) -> Option<i64> {
         if self.has_given_up() {
             return None;
@@ -221,7 +222,7 @@ impl<E: Clone> Leases<E> {
 
     // The outcome of a round.
 
-    /// Reads the replies to a round, error replies among them. If one cannot be read, all of them count as lost.
+    /// Reads the replies to a round, including error replies. If one cannot be read, all of them count as lost.
     pub fn receive(&mut self, round: Round, replies: Vec<Result<Value, ErrorReply<E>>>, now: Now) {
         let read = |(item, reply): (&Item, Result<Value, ErrorReply<E>>)| match reply {
             Ok(value) => read_reply(item, &value).map(Ok).ok_or(value),
@@ -255,12 +256,12 @@ impl<E: Clone> Leases<E> {
                 }
                 (Item::Batch(batch), Ok(ItemReply::Count(0))) => {
                     let quantity = batch.spent();
-                    if quantity > 0 && !batch.tried && self.is_held(&batch, now) {
+                    if quantity > 0 && !batch.was_sent && self.is_held(&batch, now) {
                         self.forced.push(ForcedCount { quantity });
                     }
                 }
-                (Item::Request(request), Ok(ItemReply::Decision(decision))) => {
-                    self.read(request, decision, sent_at, now);
+                (Item::Request(request), Ok(ItemReply::Acquired(acquired))) => {
+                    self.apply_reply(request, acquired, sent_at, now);
                 }
                 _ => {}
             }
@@ -299,48 +300,53 @@ impl<E: Clone> Leases<E> {
         }
     }
 
-    /// Reads the reply to a request.
-    fn read(&mut self, request: Request, decided: Decided, sent_at: Now, now: Now) {
-        let Decided { reply, is_reserved, granted, reservations } = decided;
+    /// Takes over what the reply to a request says.
+    fn apply_reply(&mut self, request: Request, acquired: AcquireReply, sent_at: Now, now: Now) {
+        let AcquireReply { reply, is_reserved, granted, reservations } = acquired;
         let is_allowed = reply.decision == Decision::Allowed;
-        let granted = match request.exactly {
+        let granted = match request.whole {
             true if is_allowed => request.quantity,
             true => 0,
             false => granted,
         };
         self.limit = Some(reply.limit);
         self.limit_until_ns = now.monotonic_ns.saturating_add(DENIAL_NS);
-        if !request.exactly {
+        if !request.whole {
             self.reservations = reservations.max(1);
         }
         self.remaining = reply.remaining;
         self.reset_after_ms = reply.reset_after_ms;
         self.is_full = granted < request.quantity;
         // The next request of a call that needs more is for all of the rest.
-        self.short = if granted > 0 { request.needed.saturating_sub(granted) } else { 0 };
+        self.missing = if granted > 0 { request.needed.saturating_sub(granted) } else { 0 };
         if !is_allowed {
             let at_ns = now.monotonic_ns;
             let retry_ns =
                 reply.retry_after_ms.map_or(DENIAL_NS, |wait| as_ns(wait).min(DENIAL_NS));
             // With ATMOST, even 1 was denied.
-            let short = if request.exactly { request.quantity } else { 1 };
-            self.denial =
-                Some(Denial { reply, short, at_ns, until_ns: at_ns.saturating_add(retry_ns) });
+            let beyond_held = if request.whole { request.quantity } else { 1 };
+            self.denial = Some(Denial {
+                reply,
+                beyond_held,
+                at_ns,
+                until_ns: at_ns.saturating_add(retry_ns),
+            });
         } else if granted > 0 {
             self.hold(request, is_reserved, granted, sent_at, now);
         }
     }
 
     fn hold(&mut self, request: Request, is_reserved: bool, granted: u64, sent_at: Now, now: Now) {
-        let low = if self.is_full { 0 } else { self.demand.low().min(granted.saturating_sub(1)) };
+        let refill_at =
+            if self.is_full { 0 } else { self.demand.refill_at().min(granted.saturating_sub(1)) };
         let batch = Batch {
             id: request.id,
             is_reserved,
             granted,
             left: granted,
             until: sent_at.after(self.spendable_ns),
-            low,
-            tried: false,
+            refill_at,
+            was_sent: false,
         };
         self.denial = None;
         self.late = if now.has_reached(batch.until) { self.late.saturating_add(1) } else { 0 };
@@ -354,7 +360,7 @@ impl<E: Clone> Leases<E> {
             return;
         }
         for older in &mut self.batches {
-            older.low = 0;
+            older.refill_at = 0;
         }
         self.batches.push_back(batch);
     }
@@ -370,7 +376,7 @@ impl<E: Clone> Leases<E> {
         for item in round.items {
             match item {
                 Item::Batch(mut batch) => {
-                    batch.tried |= is_sent;
+                    batch.was_sent |= is_sent;
                     self.settling.push(batch);
                 }
                 Item::Lost(lost) => self.lost.push(lost),
@@ -413,12 +419,12 @@ fn number(number: u64) -> Vec<u8> {
 }
 
 enum ItemReply {
-    Decision(Decided),
+    Acquired(AcquireReply),
     /// The number of reservations that were settled.
     Count(u64),
 }
 
-struct Decided {
+struct AcquireReply {
     reply: Reply,
     /// False under SHADOW.
     is_reserved: bool,
@@ -433,13 +439,13 @@ fn read_reply(item: &Item, value: &Value) -> Option<ItemReply> {
             Some(ItemReply::Count(u64::try_from(*count).ok()?))
         }
         (Item::Force(_) | Item::Request(_), Value::Array(values)) => {
-            read_decision(values).map(ItemReply::Decision)
+            read_acquired(values).map(ItemReply::Acquired)
         }
         _ => None,
     }
 }
 
-fn read_decision(values: &[Value]) -> Option<Decided> {
+fn read_acquired(values: &[Value]) -> Option<AcquireReply> {
     let integer = |at: usize| match values.get(at) {
         Some(Value::Integer(number)) => Some(*number),
         _ => None,
@@ -460,5 +466,5 @@ fn read_decision(values: &[Value]) -> Option<Decided> {
     let is_reserved = matches!(values.get(5), Some(Value::Text));
     // Without ATMOST the reply has neither of them.
     let count = |at| if at < values.len() { unsigned(at) } else { Some(0) };
-    Some(Decided { reply, is_reserved, granted: count(6)?, reservations: count(7)? })
+    Some(AcquireReply { reply, is_reserved, granted: count(6)?, reservations: count(7)? })
 }

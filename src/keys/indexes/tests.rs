@@ -45,11 +45,11 @@ fn has(all: &Indexes, number: usize) -> bool {
 fn listed(all: &Indexes) -> Vec<Vec<u8>> {
     let key_at = |(last_use, hash): (&u64, &u64)| {
         let found = |table: &HashTable<IndexEntry>| {
-            table.find(*hash, |entry| entry.last_use == *last_use).map(|entry| entry.key.to_vec())
+            table.find(*hash, |entry| entry.use_number == *last_use).map(|entry| entry.key.to_vec())
         };
         all.tables.iter().find_map(found).unwrap()
     };
-    all.uses.iter().map(key_at).collect()
+    all.lru.iter().map(key_at).collect()
 }
 
 #[test]

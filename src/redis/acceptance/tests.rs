@@ -17,6 +17,6 @@ fn replies_to_the_probe_are_understood() {
         ("ERR Attempted to access a non local key in a cluster node", Some(Acceptance::Elsewhere)),
         ("ERR Unknown Redis command 'COPY'.", None),
     ] {
-        assert_eq!(meaning(text.as_bytes()), means, "{text}");
+        assert_eq!(acceptance_in(text.as_bytes()), means, "{text}");
     }
 }

@@ -10,6 +10,6 @@ fn options_of_valkey_are_promised_to_no_other_server() {
         ("Valkey 8.1", of_all | skip, skip),
         ("Valkey 9.0", of_all | skip | migrate, skip | migrate),
     ] {
-        assert_eq!(promises(options), PROMISES | known, "{server}");
+        assert_eq!(module_options(options), OPTIONS | known, "{server}");
     }
 }

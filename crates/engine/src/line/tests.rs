@@ -408,7 +408,7 @@ fn a_turn_of_commands_ends_with_its_budget_and_the_timer_brings_a_new_one() {
     assert!(!lines.has_time(200 + BUDGET_US), "all commands share one budget");
     lines.end_work(200 + BUDGET_US);
     lines.begin_work(Cause::Command, 1, 0, 300 + BUDGET_US);
-    assert!(lines.has_time(300 + BUDGET_US), "the next turn of the event loop has its own");
+    assert!(lines.has_time(300 + BUDGET_US), "the next iteration of the event loop has its own");
     lines.end_work(300 + 2 * BUDGET_US);
     lines.begin_work(Cause::Timer, 0, 0, 3_000);
     assert!(lines.has_time(3_000) && !lines.has_time(3_000 + BUDGET_US));

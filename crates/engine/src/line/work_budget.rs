@@ -1,10 +1,10 @@
 //! The time that is spent on waiters.
 
 /// The most microseconds that the timer spends on waiters each time it fires. Commands share a budget of the same size,
-/// which begins again with each turn of the event loop and after `RENEW_AFTER_US`.
+/// which begins again with each iteration of the event loop and after `RENEW_AFTER_US`.
 pub const BUDGET_US: u64 = 1_000;
 
-/// Commands get a new budget after this time, even if no turn of the event loop was seen to end.
+/// Commands get a new budget after this time, even if no iteration of the event loop was seen to end.
 const RENEW_AFTER_US: u64 = 20_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,11 +19,12 @@ pub enum Cause {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct WorkBudget {
     work: Option<Work>,
-    /// The microseconds that commands have spent of their budget, and when they got it.
+    /// The microseconds that commands have spent of their budget.
     spent_us: u64,
-    since_us: u64,
-    /// The turn of the event loop in which commands got their budget.
-    event_loop_turn: u64,
+    /// The time at which they got it.
+    renewed_us: u64,
+    /// The iteration of the event loop in which commands got their budget.
+    iteration: u64,
     /// The time at which the timer may fire again.
     rests_until_us: u64,
 }
@@ -35,15 +36,15 @@ struct Work {
 }
 
 impl WorkBudget {
-    /// Begins work. Commands get a new budget when `event_loop_turn` has changed, and after [`RENEW_AFTER_US`].
-    pub fn begin(&mut self, cause: Cause, event_loop_turn: u64, now_us: u64) {
+    /// Begins work. Commands get a new budget when the `iteration` of the event loop has changed, and after [`RENEW_AFTER_US`].
+    pub fn begin(&mut self, cause: Cause, iteration: u64, now_us: u64) {
         match cause {
             Cause::Timer => self.spent_us = 0,
             Cause::Command => {
-                let is_old = now_us.saturating_sub(self.since_us) >= RENEW_AFTER_US;
-                if is_old || self.event_loop_turn != event_loop_turn {
-                    (self.spent_us, self.since_us) = (0, now_us);
-                    self.event_loop_turn = event_loop_turn;
+                let is_old = now_us.saturating_sub(self.renewed_us) >= RENEW_AFTER_US;
+                if is_old || self.iteration != iteration {
+                    (self.spent_us, self.renewed_us) = (0, now_us);
+                    self.iteration = iteration;
                 }
             }
         }
@@ -59,8 +60,8 @@ impl WorkBudget {
         self.spent_us.saturating_add(now_us.saturating_sub(work.began_us)) < BUDGET_US
     }
 
-    /// Returns the time before which the timer must not fire. After each work it rests as long as that took, so that it
-    /// takes at most half of the server's time.
+    /// Returns the time before which the timer must not fire. After each piece of work it rests for as long as that took, so
+    /// that it takes at most half of the server's time.
     pub fn rests_until_us(&self) -> u64 {
         self.rests_until_us
     }
@@ -70,7 +71,7 @@ impl WorkBudget {
         let took_us = now_us.saturating_sub(work.began_us);
         match work.cause {
             Cause::Timer => {
-                (self.spent_us, self.since_us) = (0, now_us);
+                (self.spent_us, self.renewed_us) = (0, now_us);
                 self.rests_until_us = now_us.saturating_add(took_us);
             }
             Cause::Command => self.spent_us = self.spent_us.saturating_add(took_us),

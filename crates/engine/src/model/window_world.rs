@@ -420,7 +420,7 @@ impl WindowWorld {
         }
     }
 
-    /// Those that count, but for those from the future that a call which changes nothing has left there.
+    /// Those that count, except those from the future that a call which changes nothing has left there.
     pub fn live_entries(&self, rule: &Ruled) -> usize {
         let horizon_us = rule.at(self.now_us).unwrap().horizon_us();
         let live = |us: u64| us <= self.now_us && horizon_us.is_none_or(|horizon| us > horizon);

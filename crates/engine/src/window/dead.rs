@@ -22,11 +22,11 @@ pub(super) const LISTPACK_LEN: usize = 128;
 /// 16 pays for the search.
 const LOOK_EVERY: usize = 16;
 
-/// The most dead entries that a call drops, unless more are in the way of counting.
+/// The most dead entries that a call drops, unless the sum of all entries would become too large.
 pub(super) const MAX_DEAD_DROPPED: usize = 64;
 
 impl<E: Entries> EditBuilder<'_, E> {
-    /// Drops dead entries if there are enough, or if their sum is in the way of counting.
+    /// Drops dead entries if there are enough, or if the sum of all entries would become too large.
     pub(super) fn drop_dead(&mut self) -> Result<(), E::Error> {
         let count = &self.count;
         let (Some(horizon_us), Some(newest)) = (count.rule_now.horizon_us(), count.newest) else {
@@ -34,19 +34,19 @@ impl<E: Entries> EditBuilder<'_, E> {
         };
         let Some(mut min_dropped) = self.min_dropped(&newest) else { return Ok(()) };
         let (recorded, total_before) = (self.recorded, newest.total.wrapping_sub(self.recorded));
-        // The sum of the entries from this one on, with the quantity that this call recorded. If it is above `MAX_SUM`,
-        // running totals could overtake themselves, so this entry goes however many there are.
+        // The sum of the entries from this one on, with the quantity that this call recorded. If it is above `MAX_SUM`, this
+        // entry is dropped however many there are, as `Entry::max_sum` requires.
         let sum_from = |entry: &Entry| {
             let stored = total_before.wrapping_sub(entry.total_before());
             u128::from(stored).saturating_add(u128::from(recorded))
         };
         let mut dead: usize = 0;
         self.entries.scan(None, Some(horizon_us), |entry| {
-            let in_the_way = sum_from(&entry) > u128::from(MAX_SUM);
-            let drop = in_the_way || dead < MAX_DEAD_DROPPED;
+            let overflows = sum_from(&entry) > u128::from(MAX_SUM);
+            let drop = overflows || dead < MAX_DEAD_DROPPED;
             if drop {
                 dead = dead.saturating_add(1);
-                min_dropped = if in_the_way { 1 } else { min_dropped };
+                min_dropped = if overflows { 1 } else { min_dropped };
             }
             drop
         })?;
@@ -74,9 +74,9 @@ impl<E: Entries> EditBuilder<'_, E> {
         (many || full || may_overflow).then_some(if full { 1 } else { enough })
     }
 
-    /// Drops all dead entries after some were uncounted, as far as the rule says so. What was uncounted stays in the running
-    /// totals, as a gap between dead and live entries. If the clock were set back, the dead entries would count again, and
-    /// the gap with them.
+    /// Drops all dead entries after events were uncounted, unless there are more than the rule allows. What was uncounted stays
+    /// in the running totals, as a gap between dead and live entries. If the clock were set back, the dead entries would count
+    /// again, and the gap with them.
     pub(super) fn close_gap(&mut self) -> Result<(), E::Error> {
         let rule_now = &self.count.rule_now;
         let max_dropped = rule_now.max_dropped_in_gap(self.count.newest.is_none());

@@ -109,7 +109,7 @@ pub(super) struct EditBuilder<'c, E> {
 }
 
 impl<E: Entries> EditBuilder<'_, E> {
-    /// Creates an edit that writes nothing yet, or the entry into which reading merged events from the future.
+    /// Creates an edit that writes nothing yet, except the entry into which `count` has merged events from the future.
     fn new(count: WindowCount, entries: &mut E) -> EditBuilder<'_, E> {
         let mut edit = EventEdit::default();
         if let Some(future) = count.future {
