@@ -18,6 +18,7 @@ if timeout 120 cargo deny --locked fetch db >/dev/null 2>&1; then
 else
     scripts/skip.sh advisories "their database could not be fetched: make advisories"
 fi
+scripts/check-option.sh
 make test
 REDIS_SERVER=$(scripts/find-server.sh)
 export REDIS_SERVER

@@ -2,7 +2,7 @@
 # Installs the named tools that are missing, and prints nothing if none is. The Makefile and most scripts run this first.
 #
 #   scripts/install-tools.sh [--look] cargo rustfmt clippy cargo-deny cargo-fuzz cc c++ make libclang pip python3-venv \
-#       node npm redis-server openssl shellcheck valgrind readelf dpkg-deb debootstrap debian-archive-keyring \
+#       node npm redis-server openssl patch shellcheck valgrind readelf dpkg-deb debootstrap debian-archive-keyring \
 #       qemu-user buildah python3 prometheus prometheus-redis-exporter chromium wasm32
 #
 # --look installs nothing: it names those that are missing, and fails.
@@ -35,7 +35,7 @@ have() {
     debian-archive-keyring) [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] ;;
     prometheus) command -v prometheus >/dev/null && command -v promtool >/dev/null ;;
     prometheus-redis-exporter) command -v "${REDIS_EXPORTER:-prometheus-redis-exporter}" >/dev/null ;;
-    make | npm | openssl | python3 | shellcheck | valgrind | readelf | dpkg-deb | debootstrap | buildah | chromium)
+    make | npm | openssl | patch | python3 | shellcheck | valgrind | readelf | dpkg-deb | debootstrap | buildah | chromium)
         command -v "$1" >/dev/null
         ;;
     *) die "$0 does not know the tool $1" ;;
