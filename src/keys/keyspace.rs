@@ -7,11 +7,11 @@ use crate::redis::key::{KeyValue, ReadKey};
 use crate::redis::key_events::notify;
 use crate::redis::random::RandomPool;
 use commands::error::Error;
-use commands::keyspace::{Inspection, KeyState, Keyspace};
+use commands::keyspace::{Inspection, Keyspace};
 use commands::policies::PolicyVerdict;
 use commands::report::MAX_TOP_KEY;
 use engine::reservation::{id_from_random, Id};
-use engine::store::{Access, WindowKey};
+use engine::store::{Access, KeyState, WindowKey};
 use engine::top_keys::TopRow;
 use engine::DbKey;
 
@@ -30,11 +30,14 @@ impl<'c> Keyspace for ServerKeyspace<'c> {
         Id::from(&id_from_random(self.state.random.with(RandomPool::next))[..])
     }
 
-    fn inspect(&self, key_ctx: KeyContext<'c>) -> Result<Inspection<ServerWindow<'_, 'c>>, Error> {
+    fn inspect(
+        &self,
+        key_ctx: KeyContext<'c>,
+    ) -> Result<Option<Inspection<ServerWindow<'_, 'c>>>, Error> {
         let key = ReadKey::open(key_ctx.ctx, key_ctx.name);
         let expires_at_ms = key.expires_at_ms();
         let state = match key.value() {
-            KeyValue::Empty => KeyState::Missing,
+            KeyValue::Empty => return Ok(None),
             KeyValue::String(text) => KeyState::Bucket(decode_bucket(text.bytes())?),
             KeyValue::Zset => {
                 let mut window =
@@ -44,7 +47,7 @@ impl<'c> Keyspace for ServerKeyspace<'c> {
             }
             KeyValue::Hash | KeyValue::Other => return Err(Error::NotLimit),
         };
-        Ok((state, expires_at_ms))
+        Ok(Some((state, expires_at_ms)))
     }
 
     fn count_applied(&self, number: u64) {

@@ -110,7 +110,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
     // - Reservations were settled, and nothing else is or would be in the key: it stays open with its old elements, so that a
     //   waiter may be granted on it. See [`EmptiedKey`].
     // - Large ranges, and dead entries, go last, each by a command of the server, for which the key must be closed.
-    fn settle(&mut self, ids: &[&[u8]], edit: WindowEdit) -> Settlement<EmptiedKey<'c>> {
+    fn write(&mut self, edit: WindowEdit) -> Settlement<EmptiedKey<'c>> {
         let mut remove = Members::new();
         let Some(mut key) = self.take_key(&mut remove) else {
             return Settlement { number: 0, emptied: None };
@@ -118,7 +118,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         let removed = edit.events.in_ranges.saturating_add(edit.events.dropped);
         let deleted = if removed >= MANY { delete_if_emptied(&mut key, edit.events) } else { None };
         // This comes before cleaning up, so that a settled reservation is not rewritten.
-        let settled = self.reservations.settle(ids);
+        let settled = self.reservations.settle(edit.settled);
         if edit.clean && !self.reservations.is_empty() {
             self.clean(&mut key, &mut remove);
         }

@@ -3,12 +3,12 @@
 use crate::arguments::Arguments;
 use crate::call::{first_key, ServerCall};
 use crate::error::Error;
-use crate::keyspace::{KeyState, Keyspace};
+use crate::keyspace::Keyspace;
 use crate::reply::{CallResult, ReplySink};
 use crate::waiting::WaitingKeyspace;
 use engine::ban::BanNow;
 use engine::entry::Entries;
-use engine::store::WindowKey;
+use engine::store::{KeyState, WindowKey};
 use engine::throttle::StoredBucket;
 
 /// The name and the value of a field in the reply. `None` becomes -1.
@@ -21,13 +21,12 @@ pub(crate) fn info<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     }
     let (key, now_us) = first_key(call)?;
     let keyspace = call.keyspace();
-    let (state, expires_at_ms) = keyspace.inspect(key)?;
-    let (kind, mut fields, ban) = match state {
+    let Some((state, expires_at_ms)) = keyspace.inspect(key)? else {
         // The reply is empty, although calls may wait: the key was deleted, and the head has not been tried since.
-        KeyState::Missing => {
-            call.sink().map(0);
-            return Ok(CallResult::Allowed);
-        }
+        call.sink().map(0);
+        return Ok(CallResult::Allowed);
+    };
+    let (kind, mut fields, ban) = match state {
         KeyState::Bucket(stored) => ("bucket", bucket_fields(&stored, now_us), stored.ban()),
         KeyState::Window(mut window) => {
             let fields = window_fields(&mut window, now_us).map_err(Into::into)?;

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use engine::reservation::Id;
-use engine::store::{Access, Store, WindowKey};
+use engine::store::{Access, KeyState, Store, WindowKey};
 use engine::throttle::StoredBucket;
 use engine::top_keys::TopRow;
 
@@ -13,8 +13,8 @@ pub type WindowOf<'k, K> = <<K as Keyspace>::Store<'k> as Store>::Window;
 /// What is left of a key of these keys that settling has emptied.
 pub type EmptiedOf<'k, K> = <WindowOf<'k, K> as WindowKey>::Emptied;
 
-/// What a key holds, and when it expires.
-pub type Inspection<W> = (KeyState<W>, Option<u64>);
+/// What a key holds, and when it expires, in Unix milliseconds: `None` if it never does.
+pub type Inspection<W> = (KeyState<StoredBucket, W>, Option<u64>);
 
 /// The keys of a server, and its counters of the calls on them.
 pub trait Keyspace {
@@ -27,13 +27,12 @@ pub trait Keyspace {
     /// Returns a key, to be opened with this access.
     fn store(&self, key: Self::Key, access: Access) -> Self::Store<'_>;
 
-    /// Opens a key once, for reading. Returns what it holds, and when it expires, in Unix milliseconds: `None` if it never
-    /// does, or if there is no key.
+    /// Opens a key once, for reading. `None` if there is no key.
     ///
     /// # Errors
     ///
     /// [`Error::NotLimit`] if it is neither a bucket nor a window, and those of reading it.
-    fn inspect(&self, key: Self::Key) -> Result<Inspection<WindowOf<'_, Self>>, Error>;
+    fn inspect(&self, key: Self::Key) -> Result<Option<Inspection<WindowOf<'_, Self>>>, Error>;
 
     /// Creates the id of a reservation whose caller names none.
     fn new_id(&self) -> Id;
@@ -54,12 +53,4 @@ pub trait Keyspace {
 
     /// Forgets the noted denials.
     fn forget_denials(&self);
-}
-
-/// What a key holds.
-pub enum KeyState<W> {
-    /// Nothing: there is no key.
-    Missing,
-    Bucket(StoredBucket),
-    Window(W),
 }

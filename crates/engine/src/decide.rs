@@ -8,7 +8,7 @@ use crate::decision::{Decision, Verdict};
 use crate::groups::{PartDecision, Standing};
 use crate::request::{Limit, Request};
 use crate::reservation::Id;
-use crate::store::{Access, BucketKey, Store, WindowKey};
+use crate::store::{Access, BucketKey, KeyState, Settlement, Store, WindowKey};
 use crate::throttle::BucketEdit;
 pub(crate) use bucket_state::BucketState;
 pub(crate) use window_state::WindowState;
@@ -69,11 +69,7 @@ pub struct Part<'r, S: Store> {
 }
 
 /// The key of a part as it was read, and the edit that was planned.
-#[expect(clippy::large_enum_variant, reason = "a call allocates nothing")]
-pub(crate) enum PartState<'r, S: Store> {
-    Bucket(BucketState<'r, S>),
-    Window(WindowState<'r, S>),
-}
+pub(crate) type PartState<'r, S> = KeyState<BucketState<'r, S>, WindowState<'r, S>>;
 
 impl<'r, S: Store> Part<'r, S> {
     /// Creates a part for a limit in the group with this number. With `barred` a waiter on its key comes first. The key is
@@ -314,7 +310,8 @@ impl<'r, S: Store> Plan<'_, 'r, S> {
                 PartState::Bucket(BucketState { key, edit, .. }) => key.write(*edit),
                 PartState::Window(WindowState { key, change, .. }) => {
                     if let Some(change) = change {
-                        key.write(change.edit());
+                        // Nothing is settled, so nothing is emptied.
+                        let Settlement { .. } = key.write(change.edit());
                     }
                 }
             }

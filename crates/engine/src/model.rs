@@ -300,7 +300,7 @@ impl WindowKey for ModelWindow<'_> {
         (&mut self.set, &self.leases)
     }
 
-    fn settle(&mut self, _ids: &[&[u8]], edit: WindowEdit) -> Settlement<Infallible> {
+    fn write(&mut self, edit: WindowEdit) -> Settlement<Infallible> {
         self.set.apply(edit.events);
         Settlement { number: 0, emptied: None }
     }

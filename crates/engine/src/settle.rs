@@ -56,7 +56,14 @@ impl SettlePlan<'_> {
             SettlePlan::Settle { ids, applied, renewed, expiry } => {
                 let reservation = renewed.as_ref().map(Reservation::borrowed);
                 let (events, ban) = (&applied.unwrap_or_default(), key.ban());
-                key.settle(ids, WindowEdit { events, reservation, clean: false, ban, expiry })
+                key.write(WindowEdit {
+                    settled: ids,
+                    events,
+                    reservation,
+                    clean: false,
+                    ban,
+                    expiry,
+                })
             }
         }
     }

@@ -139,19 +139,17 @@ pub trait WindowKey {
         self.reservations().ban()
     }
 
-    /// Removes the reservations with these ids, because they are applied, released or renewed, and writes an edit. Ids that
-    /// are not live are ignored, and may repeat.
-    fn settle(&mut self, ids: &[&[u8]], edit: WindowEdit) -> Settlement<Self::Emptied>;
-
     /// Writes an edit. A key that was opened for reading only gets one that changes nothing.
-    #[inline(always)]
-    fn write(&mut self, edit: WindowEdit) {
-        // Nothing is settled, so nothing is emptied.
-        let Settlement { .. } = self.settle(&[], edit);
-    }
+    fn write(&mut self, edit: WindowEdit) -> Settlement<Self::Emptied>;
 }
 
-/// What came of settling.
+/// What a key holds: a bucket or a window, each in the form that the caller needs.
+pub enum KeyState<B, W> {
+    Bucket(B),
+    Window(W),
+}
+
+/// What came of settling reservations.
 #[must_use]
 pub struct Settlement<E> {
     /// How many reservations were settled or renewed.
@@ -174,6 +172,9 @@ impl EmptiedKey for Infallible {
 /// The changes to write to a window.
 #[derive(Debug)]
 pub struct WindowEdit<'p> {
+    /// The ids of the reservations to remove, because they are applied, released or renewed. Ids that are not live are
+    /// ignored, and may repeat.
+    pub settled: &'p [&'p [u8]],
     /// The changes of the entries of events.
     pub events: &'p EventEdit,
     /// The reservation to add.

@@ -163,7 +163,7 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
         self.inner.split()
     }
 
-    fn settle(&mut self, ids: &[&[u8]], edit: WindowEdit) -> Settlement<K::Emptied> {
+    fn write(&mut self, edit: WindowEdit) -> Settlement<K::Emptied> {
         let nothing = EventEdit::default();
         let mut edit = WindowEdit { ..edit };
         match self.mistake {
@@ -172,8 +172,11 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
             }
             Some(Mistake::SettledStays) => {
                 let is_live = |id: &&&[u8]| self.inner.reservations().find_live(id).is_some();
-                let number = ids.iter().filter(is_live).count();
-                return Settlement { number, ..self.inner.settle(&[], edit) };
+                let number = edit.settled.iter().filter(is_live).count();
+                return Settlement {
+                    number,
+                    ..self.inner.write(WindowEdit { settled: &[], ..edit })
+                };
             }
             Some(Mistake::LongLease) => {
                 if let Some(new) = &mut edit.reservation {
@@ -185,6 +188,6 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
             Some(Mistake::BanLifted) if edit.ban == self.inner.ban() => edit.ban = None,
             _ => {}
         }
-        self.inner.settle(ids, edit)
+        self.inner.write(edit)
     }
 }

@@ -316,7 +316,7 @@ impl<'a> Keyspace for &'a WorldKeyspace<'_> {
         Id::from(&b"z"[..])
     }
 
-    fn inspect(&self, _key: usize) -> Result<Inspection<MemoryWindow<'a>>, Error> {
+    fn inspect(&self, _key: usize) -> Result<Option<Inspection<MemoryWindow<'a>>>, Error> {
         Err(Error::NotLimit)
     }
 

@@ -6,7 +6,7 @@ use crate::arguments::Words;
 use crate::call::ServerCall;
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::keyspace::{Inspection, KeyState, Keyspace};
+use crate::keyspace::{Inspection, Keyspace};
 use crate::policies::{Policies, Policy, PolicyVerdict};
 use crate::report::MAX_TOP_KEY;
 use crate::settings::NumberSettings;
@@ -15,7 +15,7 @@ use engine::calendar::Zone;
 use engine::line::{deadline_us, Joining};
 use engine::memory::{Fields, MemoryKey, MemoryWindow};
 use engine::reservation::{id_from_random, Id};
-use engine::store::{Access, BucketKey, Store, WindowKey};
+use engine::store::{Access, BucketKey, KeyState, Store, WindowKey};
 use engine::throttle::Rate;
 use engine::top_keys::TopRow;
 use engine::DbKey;
@@ -105,18 +105,19 @@ impl<'a> Keyspace for &'a MemoryServer {
         Id::from(&id_from_random(random)[..])
     }
 
-    fn inspect(&self, key: DbKey<'a>) -> Result<Inspection<MemoryWindow<'a>>, Error> {
+    fn inspect(&self, key: DbKey<'a>) -> Result<Option<Inspection<MemoryWindow<'a>>>, Error> {
         let mut store = self.store(key, Access::Read);
         let expires_at_ms = self.keys.expires_at_ms(key.name, self.clock.wall_us);
         let state = match store.bucket().read() {
-            Ok(stored) => stored.map_or(KeyState::Missing, KeyState::Bucket),
+            Ok(None) => return Ok(None),
+            Ok(Some(stored)) => KeyState::Bucket(stored),
             Err(_) => {
                 let mut window = store.window();
                 window.read(None).map_err(|_| Error::NotLimit)?;
                 KeyState::Window(window)
             }
         };
-        Ok((state, expires_at_ms))
+        Ok(Some((state, expires_at_ms)))
     }
 
     fn count_applied(&self, _number: u64) {}

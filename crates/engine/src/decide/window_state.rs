@@ -133,6 +133,7 @@ impl WindowChange {
     #[inline(always)]
     pub(super) fn edit(&self) -> WindowEdit<'_> {
         WindowEdit {
+            settled: &[],
             events: &self.events.edit,
             reservation: self.reservation.as_ref().map(Reservation::borrowed),
             clean: self.clean,

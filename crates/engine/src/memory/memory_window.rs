@@ -72,9 +72,9 @@ impl WindowKey for MemoryWindow<'_> {
         (&mut self.events, &self.reservations)
     }
 
-    fn settle(&mut self, ids: &[&[u8]], edit: WindowEdit) -> Settlement<Infallible> {
+    fn write(&mut self, edit: WindowEdit) -> Settlement<Infallible> {
         let reservations = &mut self.reservations;
-        let settled = reservations.settle(ids);
+        let settled = reservations.settle(edit.settled);
         if edit.clean {
             let clean = |zones: &mut Zones| {
                 reservations.clean(zones, MAX_HEALED_LEASES, &mut |_, _| {});
