@@ -10,12 +10,13 @@ use crate::state::State;
 use crate::waiting;
 use commands::arguments::Words;
 use commands::call::ServerCall;
+use commands::decide::AwaitedLimit;
 use commands::environment::Environment;
 use commands::error::Error;
 use commands::policies::{Policies, Policy};
 use commands::reply::ReplySink;
 use commands::settings::NumberSettings;
-use commands::waiting::{Place, WaitingCall};
+use commands::waiting::WaitingCall;
 use engine::calendar::Zone;
 use std::ops::Range;
 use std::sync::Arc;
@@ -87,9 +88,9 @@ impl<'a> ServerCall<'a> for Call<'a> {
         key: KeyContext<'a>,
         waiting_call: WaitingCall,
         block_ms: u64,
-        place: Place,
+        awaited: AwaitedLimit,
     ) -> Result<(), Error> {
-        waiting::join(State::get(), self, key, waiting_call, block_ms, place)
+        waiting::join(State::get(), self, key, waiting_call, block_ms, awaited)
     }
 }
 

@@ -37,18 +37,18 @@ use crate::redis::text::OwnedString;
 use crate::redis::timer::{Timer, TimerEvents};
 use crate::redis::under_lock::UnderLock;
 use crate::state::State;
-use commands::decide::{decide, give_back};
+use commands::decide::{count_denial, give_back, AwaitedLimit};
 use commands::error::Error;
 use commands::keyspace::Keyspace;
 use commands::waiting::{
-    decide_waiting, deny, is_granted, take_steps, try_heads, Decisions, Next, Place, Position,
-    Step, TimedReply, Trial, WaitingCall, WaitingKeyspace,
+    decide_waiting, deny, is_granted, take_steps, try_heads, Decisions, Position, Step, TimedReply,
+    Trial, WaitingCall, WaitingKeyspace,
 };
 use engine::line::{
     deadline_us, Cause, Joining, LineId, LineTypes, Lines, Ticket, TimerChange, WaiterReply,
 };
 use engine::reservation::id_from_random;
-use engine::store::{Access, EmptiedKey as _};
+use engine::store::EmptiedKey as _;
 use engine::text::ShortText;
 use engine::{DbKey, Decision, Mode, OwnedDbKey, Request};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -211,8 +211,8 @@ impl Drop for Work<'_> {
 
 // ---- A call begins to wait ----
 
-/// Adds a call that was denied to the line of the key at its place. It waits for at most `block_ms` milliseconds, or forever
-/// if that is 0.
+/// Adds a call that was denied to the line on this key, which is that of the awaited limit. It waits for at most `block_ms`
+/// milliseconds, or forever if that is 0.
 // Out of line, because most calls do not wait.
 #[cold]
 #[inline(never)]
@@ -222,11 +222,11 @@ pub fn join(
     key_ctx: KeyContext,
     waiting_call: WaitingCall,
     block_ms: u64,
-    Place { at, wait_us }: Place,
+    AwaitedLimit { index, wait_us }: AwaitedLimit,
 ) -> Result<(), Error> {
     let waiting = &state.waiting;
     let (key, waiting_call) = (key_ctx.db_key(), Arc::new(waiting_call));
-    let turn = waiting_call.turn(at).ok_or(Error::internal())?;
+    let turn = waiting_call.turn(index).ok_or(Error::internal())?;
     let admitted = waiting.change(|lines, _| lines.admit(state.numbers.max_waiters.get()));
     let ticket = admitted.ok_or(Error::TooManyWaiters)?;
     let blocking_key = waiting.blocking_key(key.name, &state.random);
@@ -288,7 +288,7 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
         key_ctx: KeyContext<'c>,
         emptied: Option<&EmptiedKey<'c>>,
         trial: Trial,
-    ) -> Result<(Decisions, Next), Error> {
+    ) -> Result<(Decisions, Option<AwaitedLimit>), Error> {
         let access = trial.access();
         if trial.call.keys().len() == 1 {
             let own = self.store(key_ctx, access).with_emptied(emptied);
@@ -312,7 +312,7 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
     }
 
     // A few microseconds, which add up in a line that thousands of calls pass in a second.
-    fn age_us(&self, key_ctx: KeyContext<'c>) -> u64 {
+    fn elapsed_us(&self, key_ctx: KeyContext<'c>) -> u64 {
         wall_time_us().saturating_sub(key_ctx.now_us)
     }
 
@@ -343,18 +343,15 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
     // A write is dropped if the key has changed so that it is impossible.
     fn write(&self, line: LineId, key_ctx: KeyContext<'c>, write: PendingWrite) -> Step {
         let written = match write {
-            _ if !self.accepts_write(key_ctx, &[key_ctx]) => Err(Error::InUse),
+            _ if !self.accepts_write(key_ctx, &[key_ctx]) => Err(Error::NotWritable),
             PendingWrite::GiveBack { request, granted, granted_us } => {
                 give_back(self, key_ctx, &request, &granted, granted_us)
             }
-            PendingWrite::CountDenial(request) => {
-                let store = self.store(key_ctx, Access::Write);
-                decide(self, store, &request, true, Mode::CountDenial, || true).map(|_| ())
-            }
+            PendingWrite::CountDenial(request) => count_denial(self, key_ctx, &request),
         };
         // While the server refuses writes, a denial counts nothing.
         let gives_back = matches!(write, PendingWrite::GiveBack { .. });
-        if written != Err(Error::InUse) || !gives_back {
+        if written != Err(Error::NotWritable) || !gives_back {
             return Step::Again;
         }
         let key = key_ctx.db_key();
@@ -520,23 +517,13 @@ fn take_reply(
     let key = OwnedString::new(&line_key.name);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: command_time_us() };
     // While the server refuses writes, a denial counts nothing.
-    let counts = may_accept_writes(ctx);
-    let mode = if counts { Mode::Final } else { Mode::Look };
+    let mode = if may_accept_writes(ctx) { Mode::Final } else { Mode::Look };
     let (keyspace, position) = (ServerKeyspace::new(state), Position::Left { was_head });
     let denied = deny(&keyspace, key_ctx, ticket, &call.call, position, mode);
-    if denied.is_ok() && counts {
-        let own = line_key.borrowed();
-        for (index, key, request) in call.call.counting_denials() {
-            let counts = match key == own {
-                true => was_head,
-                false => call.call.turn(index).is_some_and(|turn| {
-                    !waiting.read(|lines| lines.is_preceded(key, &turn, Some(ticket)))
-                }),
-            };
-            if counts {
-                let write = PendingWrite::CountDenial(*request);
-                waiting.change(|lines, now_us| lines.add_write(key, write, now_us));
-            }
+    if let Ok(decisions) = &denied {
+        for (key, request) in call.call.counted_denials(decisions) {
+            let write = PendingWrite::CountDenial(*request);
+            waiting.change(|lines, now_us| lines.add_write(key, write, now_us));
         }
     }
     Some((call, denied))

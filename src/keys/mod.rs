@@ -187,7 +187,7 @@ impl<'c> KeyHandle<'c> {
             return Ok(KeyHandle::Read(ReadKey::open(ctx, name)));
         }
         let key = WriteKey::open(ctx, name, &state.replicated_words);
-        key.map(KeyHandle::Write).ok_or(Error::InUse)
+        key.map(KeyHandle::Write).ok_or(Error::NotWritable)
     }
 
     fn closed(key_ctx: KeyContext<'c>) -> KeyHandle<'c> {

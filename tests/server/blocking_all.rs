@@ -116,6 +116,19 @@ fn client_unblock_answers_the_denial_of_the_moment_and_counts_it_once() {
 }
 
 #[test]
+fn client_unblock_counts_no_denial_under_shadow() {
+    let server = Server::builder().module_args(["policies", "soft WINDOW 5 1h SHADOW"]).start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE a 1 0 1 ID x LEASE 600000");
+    let call = "RL.ALL 2 c a WINDOW @soft COUNTDENIED ACQUIRE 1 0 BLOCK 0";
+    let (mut waiter, id) = server.wait_with_id(call);
+    conn.cmd(format!("CLIENT UNBLOCK {id}"));
+    assert_eq!(limited(&waiter.recv()), 2);
+    server.let_timers_fire();
+    assert_eq!(conn.ints("RL.WINDOW_RO c 5 1h 0")[2], 5);
+}
+
+#[test]
 fn within_a_transaction_and_on_a_replica_block_is_ignored() {
     let (server, mut conn) = held();
     let replies = conn.transaction([both("z")]);

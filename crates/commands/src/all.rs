@@ -1,7 +1,9 @@
 //! RL.ALL and RL.ALL_RO: several limits, all or nothing.
 
 use crate::arguments::{is_else, Arguments, Clause, Family, NamedClause};
+use crate::arrival::Arrival;
 use crate::call::{checked_now_us, ServerCall};
+use crate::decide::FEW_LIMITS;
 use crate::definitions::parse_field;
 use crate::environment::Environment;
 use crate::error::{CallError, Error};
@@ -9,20 +11,17 @@ use crate::keyspace::Keyspace;
 use crate::options::{spells, OptionSet, Options};
 use crate::policies::NamedLimit;
 use crate::reply::{self, CallResult};
-use crate::waiting::{is_barred, note_all, pass, place_in_line, WaitingCall, WaitingKeyspace};
-use engine::{read, Mode, Part, PartDecision};
+use crate::waiting::WaitingKeyspace;
+use engine::{Mode, Part, PartDecision};
 use smallvec::SmallVec;
 
 /// The maximum number of clauses in a call.
 const MAX_CLAUSES: usize = 64;
 
-/// Up to this many limits a call allocates nothing.
-const FEW_KEYS: usize = 8;
-
-type Clauses = SmallVec<[Clause; FEW_KEYS]>;
+type Clauses = SmallVec<[Clause; FEW_LIMITS]>;
 
 /// Clauses whose limits are still to be looked up, each with its position among all clauses.
-type NamedClauses<'a> = SmallVec<[(usize, NamedClause<'a>); FEW_KEYS]>;
+type NamedClauses<'a> = SmallVec<[(usize, NamedClause<'a>); FEW_LIMITS]>;
 
 /// Executes a call of a command over several limits, which only looks in [`Mode::Look`].
 pub(crate) fn all<'a, C: ServerCall<'a>>(
@@ -37,50 +36,36 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(
     read_clauses(call, &mut call_keys, accepted, &mut clauses, &mut options)?;
     let CallKeys { keyspace, keys, now_us, .. } = &call_keys;
     let block = options.block().filter(|_| call.may_block());
-    let looks = mode == Mode::Look;
-    if !looks {
-        // Calls that wait come first.
+    // Let waiters go first.
+    if mode != Mode::Look {
         keys.iter().for_each(|key| keyspace.wake(*key, None));
     }
-    let mut parts = SmallVec::<[Part<_>; FEW_KEYS]>::new();
-    for (&key, Clause { call, group, .. }) in keys.iter().zip(&clauses) {
-        let barred = is_barred(keyspace, key, &call.request, mode, block.as_ref())?;
-        let store = keyspace.store(key, mode.access());
-        parts.push(Part::new(store, &call.request, *group, barred));
-    }
-    let mut judged = read(&mut parts).map_err(Into::into)?.judge().map_err(Into::into)?;
-    let last_us = block.map(|block| block.last_us(*now_us));
-    let place = place_in_line(&mut judged, last_us).map_err(Into::into)?;
-    // A call that waits is tried again, so its denial does not count yet.
-    let denial = if place.is_some() { Mode::Try } else { mode };
-    let plan = judged.plan(denial, || keyspace.new_id()).map_err(Into::into)?;
-    let decisions: SmallVec<[PartDecision; FEW_KEYS]> = plan.decisions().collect();
-    plan.write();
-    // Closes the keys before others are notified of a denial.
-    parts.clear();
-    if let (Some(place), Some(block)) = (place, &block) {
-        let limits = keys.iter().zip(&clauses);
-        let limits = limits.map(|(key, clause)| (keyspace.name(*key), clause.call));
-        let waiting = WaitingCall::new(limits, Some(options.unit()), block);
-        let key = *keys.get(place.at).ok_or(Error::internal())?;
-        call.join(key, waiting, block.ms, place)?;
+    // Read, judge, plan and write.
+    let arrival = Arrival { keyspace, mode, block, now_us: *now_us };
+    let mut decisions = SmallVec::<[PartDecision; FEW_LIMITS]>::new();
+    // The block closes the keys.
+    let ((), awaited) = {
+        let mut parts = SmallVec::<[Part<_>; FEW_LIMITS]>::new();
+        for (&key, Clause { call, group, .. }) in keys.iter().zip(&clauses) {
+            let barred = arrival.is_barred(key, &call.request)?;
+            let store = keyspace.store(key, mode.access());
+            parts.push(Part::new(store, &call.request, *group, barred));
+        }
+        arrival.decide(&mut parts, |plan| decisions.extend(plan.decisions()))?
+    };
+    // Wait or reply.
+    let (unit, limits) = (options.unit(), clauses.iter().map(|clause| &clause.call));
+    if arrival.join_or_end(call, keys, limits, Some(unit), &decisions, awaited)? {
         return Ok(CallResult::Later);
     }
-    if !looks {
-        note_all(keyspace, keys, clauses.iter().map(|clause| clause.call.policy_id), &decisions);
-    }
-    if let Some(block) = block.filter(|_| decisions.iter().all(PartDecision::allows)) {
-        let taken = keys.iter().zip(&decisions).filter(|(_, part)| part.takes());
-        taken.for_each(|(key, part)| pass(keyspace, *key, part.request, &block));
-    }
-    Ok(reply::write_all(&call.sink(), options.unit(), &decisions)?)
+    Ok(reply::write_all(&call.sink(), unit, &decisions)?)
 }
 
 /// The keys of a call, which are all different.
 struct CallKeys<K: Keyspace> {
     keyspace: K,
     /// The keys of the clauses. Until the options are read, also the hash of limits, which is the last key.
-    keys: SmallVec<[K::Key; FEW_KEYS + 1]>,
+    keys: SmallVec<[K::Key; FEW_LIMITS + 1]>,
     /// The position of the first word after the keys.
     end: usize,
     /// The time of the call, in Unix microseconds.

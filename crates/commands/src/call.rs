@@ -1,10 +1,11 @@
 //! What a command needs from a call and its server: a trait that the module and [`crate::memory`] implement.
 
 use crate::arguments::Words;
+use crate::decide::AwaitedLimit;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::reply::ReplySink;
-use crate::waiting::{Place, WaitingCall, WaitingKeyspace};
+use crate::waiting::{WaitingCall, WaitingKeyspace};
 use engine::entry::check_clock;
 use std::ops::Range;
 
@@ -47,14 +48,14 @@ pub trait ServerCall<'a>: Words<'a> {
     /// Returns whether the server lets the call wait. It does not in MULTI and scripts.
     fn may_block(&self) -> bool;
 
-    /// Adds the call, which was denied, to the line of the key of the limit at its place. It waits for at most `block_ms`
-    /// milliseconds, or forever if that is 0.
+    /// Adds the call, which was denied, to the line on this key, which is that of the awaited limit. It waits for at most
+    /// `block_ms` milliseconds, or forever if that is 0.
     fn join(
         &self,
         key: Self::Key,
         call: WaitingCall,
         block_ms: u64,
-        place: Place,
+        awaited: AwaitedLimit,
     ) -> Result<(), Error>;
 }
 

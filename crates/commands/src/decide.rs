@@ -1,58 +1,141 @@
-//! Decides a request on one key of a server, writes the result, and notes how a call ended.
+//! The steps of a call over one limit or several: when it arrives ([`crate::arrival`]), and at each try of a call that waits
+//! ([`crate::waiting`]).
+//!
+//! ```text
+//! read    what does each key hold?
+//! judge   is the call allowed?
+//! await   if it is denied, does it wait, and for which limit?
+//! plan    what becomes of each key, and what the reply says
+//! write   the keys
+//! end     counters, denials and turns, once the keys are closed
+//! ```
 
 use crate::error::Error;
 use crate::keyspace::Keyspace;
 use crate::policies::PolicyVerdict;
-use crate::reply::TakeCall;
+use crate::waiting::{Block, WaitingKeyspace};
+use engine::line::Ticket;
 use engine::reservation::lease_end_us;
 use engine::settle::{self, Settling};
 use engine::store::{Access, EmptiedKey, Store};
-use engine::{read, Ask, Decision, Limit, Mode, Part, Quantity, Request};
+use engine::{
+    denials, read, Ask, Decision, Judged, Limit, Mode, Part, PartDecision, Plan, Quantity, Request,
+    Standing,
+};
 use std::slice;
 
-/// Decides a request on its key, and writes the result if `accepts_write` returns true, which is only called if there is
-/// something to write. With `barred` a waiter comes first. The caller then notes how the call ended; the key is closed by
-/// then.
+/// Up to this many limits a call allocates nothing.
+pub(crate) const FEW_LIMITS: usize = 8;
+
+/// The limit for which a denied call waits, in the line on its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AwaitedLimit {
+    /// The index of the limit in the call.
+    pub index: usize,
+    /// The microseconds after which that limit allows the call.
+    pub wait_us: u64,
+}
+
+/// Takes the steps of a call up to the write. The caller then closes the keys, and notes the end of the call unless it waits.
+///
+/// `find_awaited` returns the limit for which the call waits if it is denied. `may_write` is only asked if there is something
+/// to write: true writes it, and false leaves it to the caller. `collect` gets the decisions, in the caller's own kind of list
+/// because a copy of them would cost as much as most steps.
 ///
 /// # Errors
 ///
-/// [`Error::InUse`] if the write is not accepted, and those of [`read`], [`engine::Found::judge`] and
-/// [`engine::Judged::plan`]. Nothing changes then.
-#[inline]
-pub fn decide<K: Keyspace>(
+/// Those of `may_write`, [`read`], [`engine::Found::judge`] and [`Judged::plan`]. Nothing changes then.
+#[inline(always)]
+pub fn decide<'r, K: Keyspace, S: Store<Error: Into<Error>>, D>(
     keyspace: &K,
-    store: K::Store<'_>,
-    request: &Request,
-    barred: bool,
+    parts: &mut [Part<'r, S>],
     mode: Mode,
-    accepts_write: impl FnOnce() -> bool,
-) -> Result<Decision, Error> {
-    let mut part = Part::new(store, request, 0, barred);
-    let found = read(slice::from_mut(&mut part)).map_err(Into::into)?;
-    let judged = found.judge().map_err(Into::into)?;
+    find_awaited: impl FnOnce(&mut Judged<S>) -> Result<Option<AwaitedLimit>, S::Error>,
+    may_write: impl FnOnce() -> Result<bool, Error>,
+    collect: impl FnOnce(&Plan<'_, 'r, S>) -> D,
+) -> Result<(D, Option<AwaitedLimit>), Error> {
+    let mut judged = read(parts).map_err(Into::into)?.judge().map_err(Into::into)?;
+    let awaited = find_awaited(&mut judged).map_err(Into::into)?;
+    // A call that waits is tried again, so its denial does not count yet.
+    let mode = if awaited.is_some() { Mode::Try } else { mode };
     let plan = judged.plan(mode, || keyspace.new_id()).map_err(Into::into)?;
-    let decision = plan.decision();
-    if plan.changes_something() && !accepts_write() {
-        return Err(Error::InUse);
+    let decisions = collect(&plan);
+    if plan.changes_something() && may_write()? {
+        plan.write();
     }
-    plan.write();
-    Ok(decision)
+    Ok((decisions, awaited))
 }
 
-/// Counts a call that is over for its policy, and notes a denial.
-#[inline]
-pub(crate) fn note<K: Keyspace>(keyspace: &K, key: K::Key, call: &TakeCall, decision: &Decision) {
-    if call.request.takes() {
-        let verdict = match decision.allowed() {
-            true => PolicyVerdict::Allowed,
-            false if call.request.shadow => PolicyVerdict::ShadowDenied,
-            false => PolicyVerdict::Denied,
+/// Notes the end of a call: counts it for the policies of its limits, notes its denials, and counts its turns if it is granted.
+/// With BLOCK it may have a ticket, because it has waited.
+#[inline(always)]
+pub(crate) fn note_end<K: WaitingKeyspace>(
+    keyspace: &K,
+    keys: &[K::Key],
+    policies: impl Iterator<Item = Option<u64>>,
+    decisions: &[PartDecision],
+    block: Option<(&Block, Option<Ticket>)>,
+) {
+    let allowed = decisions.iter().all(PartDecision::allows);
+    count_for_policies(keyspace, policies, decisions, allowed);
+    match block {
+        _ if !allowed => note_denials(keyspace, keys, decisions),
+        Some((block, ticket)) => count_turns(keyspace, keys, decisions, block, ticket),
+        None => {}
+    }
+}
+
+/// Counts a call for the policies of its limits: of an allowed call the choice of each group, a shadow that would have denied,
+/// and all limits of a group that denies.
+#[inline(always)]
+fn count_for_policies<K: Keyspace>(
+    keyspace: &K,
+    policies: impl Iterator<Item = Option<u64>>,
+    decisions: &[PartDecision],
+    allowed: bool,
+) {
+    for (part, policy) in decisions.iter().zip(policies) {
+        let Some(id) = policy.filter(|_| part.request.takes()) else { continue };
+        let verdict = match part.standing {
+            Standing::Choice if allowed => PolicyVerdict::Allowed,
+            Standing::Shadow => PolicyVerdict::ShadowDenied,
+            Standing::Denied => PolicyVerdict::Denied,
+            Standing::Choice | Standing::Spare => continue,
         };
-        if let Some(id) = call.policy_id {
-            keyspace.count_policy(id, verdict);
+        keyspace.count_policy(id, verdict);
+    }
+}
+
+/// Notes one denial for each group that denies, on the key of the limit that speaks for it in the reply. A group that denies
+/// only because this denial was counted is not noted.
+#[inline(always)]
+fn note_denials<K: Keyspace>(keyspace: &K, keys: &[K::Key], decisions: &[PartDecision]) {
+    let note = |part: &PartDecision| {
+        let is_noted = part.standing == Standing::Denied && part.request.takes();
+        if let Some(key) = keys.get(part.index).filter(|_| is_noted) {
+            keyspace.note_denial(*key);
         }
-        if verdict == PolicyVerdict::Denied {
-            keyspace.note_denial(key);
+    };
+    match decisions {
+        // The limit of most calls, which speaks for itself.
+        [only] => note(only),
+        several => denials(several).for_each(|(part, _)| note(part)),
+    }
+}
+
+/// Counts the turn of a granted call in the lines of the keys from which it took, past those who wait there. In the line in
+/// which it stands itself, ending its wait does that.
+fn count_turns<K: WaitingKeyspace>(
+    keyspace: &K,
+    keys: &[K::Key],
+    decisions: &[PartDecision],
+    block: &Block,
+    ticket: Option<Ticket>,
+) {
+    for (&key, part) in keys.iter().zip(decisions).filter(|(_, part)| part.takes()) {
+        if keyspace.read_lines(key, |lines, key| lines.waiting_on(key)) > 0 {
+            let (name, turn) = (keyspace.name(key), block.turn(part.request));
+            keyspace.change(|lines, _| lines.count_turn(name.borrowed(), &turn, ticket));
         }
     }
 }
@@ -69,13 +152,12 @@ pub fn give_back<K: Keyspace>(
     granted: &Decision,
     granted_us: u64,
 ) -> Result<(), Error> {
-    let mut store = keyspace.store(key, Access::Write);
     let Limit::Reserve(_, reserve) = &request.limit else {
         let ask = Ask::whole(Quantity::GiveBack(granted.verdict.taken()));
-        let request = Request { ask, ..*request };
-        return decide(keyspace, store, &request, false, Mode::Final, || true).map(|_| ());
+        return write_later(keyspace, key, &Request { ask, ..*request }, false, Mode::Final);
     };
     if let Some(id) = &granted.id {
+        let mut store = keyspace.store(key, Access::Write);
         let lease_end_us = lease_end_us(granted_us, reserve.lease_ms);
         let (mut window, ids) = (store.window(), [id.as_bytes()]);
         let release = Settling::ReleaseLease { lease_end_us };
@@ -84,5 +166,31 @@ pub fn give_back<K: Keyspace>(
             emptied.delete();
         }
     }
+    Ok(())
+}
+
+/// Counts the denial of a call on a key (COUNTDENIED) that could not be written when its wait ended.
+///
+/// # Errors
+///
+/// The key's own. Nothing changes then.
+pub fn count_denial<K: Keyspace>(
+    keyspace: &K,
+    key: K::Key,
+    request: &Request,
+) -> Result<(), Error> {
+    write_later(keyspace, key, request, true, Mode::CountDenial)
+}
+
+/// Writes what was left to do on one key of a call that has ended.
+fn write_later<K: Keyspace>(
+    keyspace: &K,
+    key: K::Key,
+    request: &Request,
+    barred: bool,
+    mode: Mode,
+) -> Result<(), Error> {
+    let mut part = Part::new(keyspace.store(key, mode.access()), request, 0, barred);
+    decide(keyspace, slice::from_mut(&mut part), mode, |_| Ok(None), || Ok(true), |_| ())?;
     Ok(())
 }

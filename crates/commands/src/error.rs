@@ -172,7 +172,7 @@ pub enum Error {
     #[error("ERR two policies must have a ';' between them")]
     PolicySeparator,
     #[error("TRYAGAIN the server cannot write the key at the moment: call again")]
-    InUse,
+    NotWritable,
 }
 
 /// The time zones that TZ and the setting `timezone` may name.

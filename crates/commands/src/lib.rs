@@ -11,6 +11,7 @@
 
 mod all;
 pub mod arguments;
+mod arrival;
 pub mod call;
 pub mod counter;
 pub mod decide;

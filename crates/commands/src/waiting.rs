@@ -1,18 +1,34 @@
-//! Ends the waits of calls that wait (BLOCK): the head of a line is granted, goes on waiting, or changes to the line of
-//! another of its keys, and a call whose time is up is denied. The lines are those of [`engine::line`].
+//! Calls that wait (BLOCK), from their denial to their reply. Functions that this crate calls are traits' if the server has to
+//! do them, and what calls this crate is the server's.
+//!
+//! ```text
+//! take, all                       a denied call waits for a limit (crate::arrival)
+//!   ServerCall::join                blocks the client, and puts the call into the line on the key of that limit
+//!
+//! WaitingKeyspace::wake           by each command that may change the key, before it takes and after it gives back
+//!   try_heads                       tries the head, and after each grant the next one
+//! the server's timer              when the head could be granted, a wait times out, or others may have changed the key
+//!   take_steps                      makes the writes that were left, tries the head, denies calls whose time is up
+//!     try_head, deny
+//!       decide_on_its_keys            finds the keys of the call
+//!         decide_waiting                the steps of crate::decide: the call is granted, waits on, or is denied in the end
+//!       WaitingKeyspace::deliver      ends the wait with a grant, the last denial or an error, and lets the client go
+//!
+//! the client gets its reply
+//!   WaitingCall::write_reply        from the decisions with which the wait ended
+//! ```
 //!
 //! A call over several limits (RL.ALL) stands in one line at a time, that of the limit that denies it for the longest time,
-//! and holds nothing. When that limit would allow it and another one denies, it changes to the line of that one.
+//! and holds nothing. When that limit would allow it and another one denies, it changes to the line of that one. The lines are
+//! those of [`engine::line`].
 
+use crate::decide::{decide, note_end, AwaitedLimit};
 use crate::error::Error;
 use crate::keyspace::{EmptiedOf, Keyspace};
-use crate::policies::PolicyVerdict;
 use crate::reply::{self, CallResult, ReplySink, TakeCall, TimeUnit};
 use engine::line::{deadline_us, LineId, LineStep, LineTypes, Lines, Ticket, Turn};
 use engine::store::{Access, Store};
-use engine::{
-    denials, read, DbKey, Decision, Judged, Mode, OwnedDbKey, Part, PartDecision, Request, Standing,
-};
+use engine::{DbKey, Decision, Judged, Mode, OwnedDbKey, Part, PartDecision, Request, Standing};
 use smallvec::SmallVec;
 
 /// BLOCK: how long a call waits, and whose turn it takes.
@@ -56,8 +72,23 @@ struct WaitingLimit {
     call: TakeCall,
 }
 
-/// The standing and the decision of each limit of a call.
-pub type Decisions = SmallVec<[(Standing, Decision); 1]>;
+/// The decisions about the limits of a call that waits, in their order.
+pub type Decisions = SmallVec<[LimitDecision; 1]>;
+
+/// A [`PartDecision`] without its request, which the call has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitDecision {
+    standing: Standing,
+    decision: Decision,
+    counts_denial: bool,
+}
+
+impl From<PartDecision<'_>> for LimitDecision {
+    fn from(part: PartDecision) -> LimitDecision {
+        let PartDecision { standing, decision, counts_denial, .. } = part;
+        LimitDecision { standing, decision, counts_denial }
+    }
+}
 
 /// The reply that ended a wait, and its time.
 #[derive(Clone)]
@@ -91,10 +122,14 @@ impl WaitingCall {
         ids.filter_map(|(key, id)| Some((key, id?))).collect()
     }
 
+    /// Returns BLOCK, without its length.
+    fn block(&self) -> Block<'_> {
+        Block { ms: 0, who: self.who.as_deref(), weight: self.weight }
+    }
+
     /// Returns what decides the place of the call in the line of the limit with this index.
     pub fn turn(&self, index: usize) -> Option<Turn<'_>> {
-        let block = Block { ms: 0, who: self.who.as_deref(), weight: self.weight };
-        self.limits.get(index).map(|limit| block.turn(&limit.call.request))
+        self.limits.get(index).map(|limit| self.block().turn(&limit.call.request))
     }
 
     /// Returns the index of the limit on this key.
@@ -113,11 +148,13 @@ impl WaitingCall {
         granted.map(|(key, part)| (key, part.request, part.decision))
     }
 
-    /// Returns the requests that count a denial (COUNTDENIED), with their index and key.
-    pub fn counting_denials(&self) -> impl Iterator<Item = (usize, DbKey<'_>, &Request)> {
-        let requests = self.limits.iter().map(|limit| (limit.key.borrowed(), &limit.call.request));
-        let counting = requests.enumerate().filter(|(_, (_, request))| request.count_denied);
-        counting.map(|(index, (key, request))| (index, key, request))
+    /// Returns the requests whose denial counts (COUNTDENIED), each with its key.
+    pub fn counted_denials<'d>(
+        &'d self,
+        decisions: &'d Decisions,
+    ) -> impl Iterator<Item = (DbKey<'d>, &'d Request)> {
+        let counted = self.limits.iter().zip(decisions).filter(|(_, limit)| limit.counts_denial);
+        counted.map(|(limit, _)| (limit.key.borrowed(), &limit.call.request))
     }
 
     /// Writes the reply, and returns how the call ended.
@@ -128,8 +165,8 @@ impl WaitingCall {
     ) -> Result<CallResult, Error> {
         match (self.all, self.limits.first(), decisions.first()) {
             (Some(unit), ..) => reply::write_all(sink, unit, &self.parts(decisions)),
-            (None, Some(limit), Some((_, decision))) => {
-                Ok(reply::write_call(sink, &limit.call, decision))
+            (None, Some(limit), Some(decided)) => {
+                Ok(reply::write_call(sink, &limit.call, &decided.decision))
             }
             (None, ..) => Err(Error::internal()),
         }
@@ -138,9 +175,10 @@ impl WaitingCall {
     /// Returns the decisions with the requests. Each limit is a group of its own: a call with ELSE does not wait.
     fn parts(&self, decisions: &Decisions) -> SmallVec<[PartDecision<'_>; 1]> {
         let parts = self.limits.iter().zip(decisions.iter().copied()).enumerate();
-        let part = parts.map(|(index, (limit, (standing, decision)))| {
-            let request = &limit.call.request;
-            PartDecision { index, request, group: index, standing, decision }
+        let part = parts.map(|(index, (limit, decided))| {
+            let (request, group) = (&limit.call.request, index);
+            let LimitDecision { standing, decision, counts_denial } = decided;
+            PartDecision { index, request, group, standing, decision, counts_denial }
         });
         part.collect()
     }
@@ -148,7 +186,7 @@ impl WaitingCall {
 
 /// Returns whether a wait ended with a grant.
 pub fn is_granted(result: &Result<Decisions, Error>) -> bool {
-    let allows = |(standing, _): &(Standing, Decision)| *standing != Standing::Denied;
+    let allows = |limit: &LimitDecision| limit.standing != Standing::Denied;
     result.as_ref().is_ok_and(|decisions| decisions.iter().all(allows))
 }
 
@@ -183,25 +221,19 @@ impl Trial<'_> {
             Position::Head | Position::Behind => self.mode.access(),
         }
     }
-}
 
-/// What follows once a call that waits was decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Its wait is over.
-    Over,
-    /// It goes on waiting in its line, because that line's limit denies it.
-    Stays {
-        /// The microseconds after which that limit allows it.
-        wait_us: u64,
-    },
-    /// Its line's limit would allow it, so it changes to the line of another limit, which denies it.
-    Changes {
-        /// The index of that limit.
-        to: usize,
-        /// The microseconds after which that limit allows it.
-        wait_us: u64,
-    },
+    /// Returns the limit for which the call goes on waiting: that of its line as long as that limit denies it, and then the
+    /// one with the longest wait. `None` if its wait is over.
+    fn find_awaited<S: Store>(&self, judged: &Judged<S>) -> Option<AwaitedLimit> {
+        if self.mode != Mode::Try {
+            return None;
+        }
+        let (longest, longest_us) = judged.longest_wait()?;
+        Some(match judged.wait_us(self.at) {
+            Some(wait_us) => AwaitedLimit { index: self.at, wait_us },
+            None => AwaitedLimit { index: longest, wait_us: longest_us },
+        })
+    }
 }
 
 /// A keyspace with lines of waiting calls.
@@ -241,10 +273,10 @@ pub trait WaitingKeyspace: Keyspace {
         key: Self::Key,
         emptied: Option<&EmptiedOf<'_, Self>>,
         trial: Trial,
-    ) -> Result<(Decisions, Next), Error>;
+    ) -> Result<(Decisions, Option<AwaitedLimit>), Error>;
 
-    /// Returns the microseconds since the time of the call was read.
-    fn age_us(&self, key: Self::Key) -> u64;
+    /// Returns the microseconds that have passed since the time of a key was read.
+    fn elapsed_us(&self, key: Self::Key) -> u64;
 
     /// Returns whether the server accepts a write to the keys of a call now, of which `own` is that of its line. This is
     /// asked only before a write, because the question shows in the server's statistics.
@@ -367,29 +399,27 @@ fn try_head<S: WaitingKeyspace>(
 ) -> Tried {
     let at = index_of(keyspace, key, call);
     let trial = Trial { ticket, call, at, position: Position::Head, mode };
-    let left_us = |wait_us: u64| wait_us.saturating_sub(keyspace.age_us(key));
     match keyspace.decide_on_its_keys(key, emptied, trial) {
-        Ok((_, Next::Stays { wait_us })) => {
-            let wait_us = left_us(wait_us);
-            keyspace.change(|lines, now_us| lines.retry_head_after(line, wait_us, now_us));
-            Tried::Waits
-        }
-        Ok((_, Next::Changes { to, wait_us })) => {
-            let wait_us = left_us(wait_us);
-            if let (Some(key), Some(turn)) = (call.keys().nth(to), call.turn(to)) {
+        Ok((_, Some(AwaitedLimit { index, wait_us }))) => {
+            let wait_us = wait_us.saturating_sub(keyspace.elapsed_us(key));
+            if index == at {
+                keyspace.change(|lines, now_us| lines.retry_head_after(line, wait_us, now_us));
+                return Tried::Waits;
+            }
+            if let (Some(key), Some(turn)) = (call.keys().nth(index), call.turn(index)) {
                 keyspace.change(|lines, now_us| {
                     lines.change_line(ticket, key, &turn, wait_us, now_us);
                 });
             }
             Tried::Left
         }
-        Err(Error::InUse) if mode == Mode::Final => {
+        Err(Error::NotWritable) if mode == Mode::Final => {
             let denied = deny(keyspace, key, ticket, call, Position::Behind, Mode::Look);
             keyspace.deliver(ticket, key, denied);
             Tried::Left
         }
         // A key cannot be written at the moment, or holds more than one call may read, which another try reads.
-        Err(Error::InUse | Error::TooMuchToRead) => {
+        Err(Error::NotWritable | Error::TooMuchToRead) => {
             keyspace.change(|lines, now_us| lines.postpone(line, now_us));
             Tried::Waits
         }
@@ -421,7 +451,7 @@ pub fn deny<S: WaitingKeyspace>(
         keyspace.decide_on_its_keys(key, None, trial)
     };
     let denied = match decide(mode) {
-        Err(Error::InUse) => decide(Mode::Look),
+        Err(Error::NotWritable) => decide(Mode::Look),
         denied => denied,
     };
     denied.map(|(decisions, _)| decisions)
@@ -436,171 +466,54 @@ fn index_of<S: WaitingKeyspace>(keyspace: &S, key: S::Key, call: &WaitingCall) -
 }
 
 /// Decides a call that waits on all of its keys, and writes the result if the server accepts that. `own` is the key of the
-/// line in which it stands. Notes the end of the call if its wait is over.
+/// line in which it stands. Notes the end of the call, or returns the limit for which it goes on waiting.
 ///
 /// # Errors
 ///
-/// [`Error::InUse`] if the write is not accepted, and those of [`read`], [`engine::Found::judge`] and [`Judged::plan`].
-/// Nothing changes then.
+/// [`Error::NotWritable`] if the write is not accepted, and those of [`engine::read`], [`engine::Found::judge`] and
+/// [`Judged::plan`]. Nothing changes then.
 pub fn decide_waiting<'k, S: WaitingKeyspace>(
     keyspace: &'k S,
     keys: &[S::Key],
     own: S::Store<'k>,
     trial: Trial,
-) -> Result<(Decisions, Next), Error> {
+) -> Result<(Decisions, Option<AwaitedLimit>), Error> {
     let Trial { ticket, call, at, position, mode } = trial;
-    let mut own = Some(own);
-    let mut parts = SmallVec::<[Part<S::Store<'k>>; 1]>::new();
-    for (index, (limit, &key)) in call.limits.iter().zip(keys).enumerate() {
-        let (store, barred) = match own.take_if(|_| index == at) {
-            Some(own) => (own, position != Position::Head),
-            None => {
-                let is_preceded = call.turn(index).is_some_and(|turn| {
-                    keyspace
-                        .read_lines(key, |lines, key| lines.is_preceded(key, &turn, Some(ticket)))
-                });
-                (keyspace.store(key, trial.access()), is_preceded)
-            }
+    // The block closes the keys.
+    let (decisions, awaited) = {
+        let mut own = Some(own);
+        let mut parts = SmallVec::<[Part<S::Store<'k>>; 1]>::new();
+        for (index, (limit, &key)) in call.limits.iter().zip(keys).enumerate() {
+            let (store, barred) = match own.take_if(|_| index == at) {
+                Some(own) => (own, position != Position::Head),
+                None => {
+                    let is_preceded = |lines: &Lines<S::Types>, key: DbKey| {
+                        let turn = call.turn(index);
+                        turn.is_some_and(|turn| lines.is_preceded(key, &turn, Some(ticket)))
+                    };
+                    (keyspace.store(key, trial.access()), keyspace.read_lines(key, is_preceded))
+                }
+            };
+            let part = Part::new(store, &limit.call.request, index, barred);
+            let was_head = index == at && position == Position::Left { was_head: true };
+            parts.push(if was_head { part.count_barred() } else { part });
+        }
+        let may_write = || match trial.access() {
+            Access::Read => Ok(false),
+            Access::Write => match keys.get(at) {
+                Some(own) if keyspace.accepts_write(*own, keys) => Ok(true),
+                _ => Err(Error::NotWritable),
+            },
         };
-        let part = Part::new(store, &limit.call.request, index, barred);
-        let was_head = index == at && position == Position::Left { was_head: true };
-        parts.push(if was_head { part.count_barred() } else { part });
-    }
-    let judged = read(&mut parts).map_err(Into::into)?.judge().map_err(Into::into)?;
-    let next = match (judged.wait_us(at), judged.longest_wait()) {
-        (Some(wait_us), Some(_)) if mode == Mode::Try => Next::Stays { wait_us },
-        (None, Some((to, wait_us))) if mode == Mode::Try => Next::Changes { to, wait_us },
-        _ => Next::Over,
+        let find_awaited = |judged: &mut Judged<_>| Ok(trial.find_awaited(judged));
+        decide(keyspace, &mut parts, mode, find_awaited, may_write, |plan| {
+            plan.decisions().collect::<SmallVec<[PartDecision; 1]>>()
+        })?
     };
-    let plan = judged.plan(mode, || keyspace.new_id()).map_err(Into::into)?;
-    let decisions: Decisions =
-        plan.decisions().map(|part| (part.standing, part.decision)).collect();
-    if trial.access() == Access::Write {
-        let accepts_write = || keys.get(at).is_some_and(|own| keyspace.accepts_write(*own, keys));
-        if plan.changes_something() && !accepts_write() {
-            return Err(Error::InUse);
-        }
-        plan.write();
+    if awaited.is_none() {
+        let policies = call.limits.iter().map(|limit| limit.call.policy_id);
+        note_end(keyspace, keys, policies, &decisions, Some((&call.block(), Some(ticket))));
+        keyspace.note_wait(keys, decisions.iter().all(PartDecision::allows));
     }
-    // Closes the keys before others are notified of a denial.
-    drop(parts);
-    if next == Next::Over {
-        note_end(keyspace, keys, &trial, &decisions);
-    }
-    Ok((decisions, next))
-}
-
-/// Counts a call whose wait is over, and its turn in the lines of all its keys but the one in which it stands, which
-/// [`Lines::end`] does.
-fn note_end<S: WaitingKeyspace>(
-    keyspace: &S,
-    keys: &[S::Key],
-    trial: &Trial,
-    decisions: &Decisions,
-) {
-    let Trial { ticket, call, at, .. } = *trial;
-    let policies = call.limits.iter().map(|limit| limit.call.policy_id);
-    let parts = call.parts(decisions);
-    note_all(keyspace, keys, policies, &parts);
-    let granted = parts.iter().all(PartDecision::allows);
-    keyspace.note_wait(keys, granted);
-    for part in parts.iter().filter(|part| granted && part.takes() && part.index != at) {
-        if let (Some(limit), Some(turn)) = (call.limits.get(part.index), call.turn(part.index)) {
-            let key = limit.key.borrowed();
-            keyspace.change(|lines, _| lines.count_turn(key, &turn, Some(ticket)));
-        }
-    }
-}
-
-/// Counts a call over several limits for their policies: of an allowed call the choice of each group, a shadow that would
-/// have denied, and all limits of a group that denies. Notes one denial for each such group, on the key of the limit that
-/// speaks for it in the reply.
-pub(crate) fn note_all<K: Keyspace>(
-    keyspace: &K,
-    keys: &[K::Key],
-    policies: impl Iterator<Item = Option<u64>>,
-    decisions: &[PartDecision],
-) {
-    let allowed = decisions.iter().all(PartDecision::allows);
-    for (part, policy) in decisions.iter().zip(policies).filter(|(part, _)| part.request.takes()) {
-        let verdict = match part.standing {
-            Standing::Choice if allowed => PolicyVerdict::Allowed,
-            Standing::Shadow => PolicyVerdict::ShadowDenied,
-            Standing::Denied => PolicyVerdict::Denied,
-            Standing::Choice | Standing::Spare => continue,
-        };
-        if let Some(id) = policy {
-            keyspace.count_policy(id, verdict);
-        }
-    }
-    // A group that denies only because this denial was counted is not noted.
-    let noted = denials(decisions)
-        .filter(|(part, _)| part.standing == Standing::Denied && part.request.takes());
-    for key in noted.filter_map(|(part, _)| keys.get(part.index)) {
-        keyspace.note_denial(*key);
-    }
-}
-
-/// Where a denied call begins to wait: the index of the limit in whose line it stands, and the microseconds after which that
-/// limit allows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    pub at: usize,
-    pub wait_us: u64,
-}
-
-/// Returns where a denied call waits. `None` if it does not wait: without BLOCK, and if it is certain that it cannot be
-/// granted by `last_us`, in Unix microseconds.
-///
-/// What is certain is what is counted, because only time frees it. What others hold, or wait for, they may give back at any
-/// moment. So the limits are judged once more as if nobody held anything: three uses of a day that are applied deny a call
-/// with `BLOCK 5s` at once, and three that are held let it wait.
-pub(crate) fn place_in_line<S: Store>(
-    judged: &mut Judged<S>,
-    last_us: Option<u64>,
-) -> Result<Option<Place>, S::Error> {
-    let Some(last_us) = last_us else { return Ok(None) };
-    let Some((at, wait_us)) = judged.longest_wait() else { return Ok(None) };
-    let earliest_us = judged.earliest_grant_us()?;
-    Ok(earliest_us.filter(|earliest_us| *earliest_us <= last_us).map(|_| Place { at, wait_us }))
-}
-
-/// Returns whether a waiter comes before a request. That happens only if the request takes, and not in [`Mode::Look`]. With
-/// BLOCK only those come before it who would stand before it in line.
-///
-/// # Errors
-///
-/// [`Error::Duplicate`] if a waiter will use the id of its reservation.
-pub(crate) fn is_barred<S: WaitingKeyspace>(
-    keyspace: &S,
-    key: S::Key,
-    request: &Request,
-    mode: Mode,
-    block: Option<&Block>,
-) -> Result<bool, Error> {
-    if mode == Mode::Look {
-        return Ok(false);
-    }
-    let is_claimed = |id| keyspace.read_lines(key, |lines, key| lines.is_id_claimed(key, id));
-    if request.id().is_some_and(is_claimed) {
-        return Err(Error::Duplicate);
-    }
-    let is_barred = |lines: &Lines<S::Types>, key: DbKey| match block {
-        Some(block) => lines.is_preceded(key, &block.turn(request), None),
-        None => lines.is_barred(key, request.leave()),
-    };
-    Ok(request.takes() && keyspace.read_lines(key, is_barred))
-}
-
-/// Counts the turn of a call that was granted on arrival, past those who wait on the key.
-pub(crate) fn pass<S: WaitingKeyspace>(
-    keyspace: &S,
-    key: S::Key,
-    request: &Request,
-    block: &Block,
-) {
-    if keyspace.read_lines(key, |lines, key| lines.waiting_on(key)) > 0 {
-        let name = keyspace.name(key);
-        keyspace.change(|lines, _| lines.count_turn(name.borrowed(), &block.turn(request), None));
-    }
+    Ok((decisions.into_iter().map(LimitDecision::from).collect(), awaited))
 }

@@ -66,6 +66,8 @@ pub struct Part<'r, S: Store> {
     standing: Standing,
     /// The decision, on the key as the call leaves it.
     decision: Decision,
+    /// A denial of the call counts on the key (COUNTDENIED).
+    counts_denial: bool,
 }
 
 /// The key of a part as it was read, and the edit that was planned.
@@ -86,6 +88,7 @@ impl<'r, S: Store> Part<'r, S> {
             verdict: Verdict::default(),
             standing: Standing::default(),
             decision: Decision::default(),
+            counts_denial: false,
         };
         match &request.limit {
             Limit::Rate(rate) => part(PartState::Bucket(BucketState::new(store, request, rate))),
@@ -261,6 +264,7 @@ impl<'p, 'r, S: Store> Judged<'p, 'r, S> {
         let Judged { parts, allowed } = self;
         for part in &mut *parts {
             let action = part.action(mode, allowed);
+            part.counts_denial = part.request.count_denied && matches!(action, Action::Deny { .. });
             part.decision = match &mut part.state {
                 PartState::Bucket(state) => state.plan(part.verdict, action),
                 PartState::Window(state) => state.plan(part.verdict, action, &mut new_id)?,
@@ -291,6 +295,7 @@ impl<'r, S: Store> Plan<'_, 'r, S> {
             group: part.group,
             standing: part.standing,
             decision: part.decision,
+            counts_denial: part.counts_denial,
         })
     }
 

@@ -25,6 +25,8 @@ pub struct PartDecision<'r> {
     pub standing: Standing,
     /// The decision, as the call leaves the key.
     pub decision: Decision,
+    /// A denial of the call counts on the key (COUNTDENIED).
+    pub counts_denial: bool,
 }
 
 impl PartDecision<'_> {

@@ -8,7 +8,7 @@ use crate::mistake::Mistake;
 use crate::outcome::{self, Claim, Event, HasOutcome, StepOutcome};
 use commands::arguments::Words;
 use commands::call::ServerCall;
-use commands::decide::decide;
+use commands::decide::{decide, AwaitedLimit};
 use commands::dispatch::run;
 use commands::error::{CallError, Error};
 use commands::keyspace::{Inspection, Keyspace};
@@ -17,8 +17,8 @@ use commands::policies::PolicyVerdict;
 use commands::reply::{CallResult, ReplySink};
 use commands::table::COMMANDS;
 use commands::waiting::{
-    decide_waiting, is_granted, take_steps, try_heads, Decisions, Next, Place, Position, Step,
-    Trial, WaitingCall, WaitingKeyspace,
+    decide_waiting, is_granted, take_steps, try_heads, Decisions, Position, Step, Trial,
+    WaitingCall, WaitingKeyspace,
 };
 use engine::calendar::Zones;
 use engine::line::{
@@ -29,12 +29,15 @@ use engine::reservation::Id;
 use engine::rule::Rule;
 use engine::store::Access;
 use engine::top_keys::TopRow;
-use engine::{DbKey, Limit, Mode, NewReservation, OwnedDbKey, Quantity, Request, WindowLimit};
+use engine::{
+    DbKey, Limit, Mode, NewReservation, OwnedDbKey, Part, Quantity, Request, WindowLimit,
+};
 use stateright::{Model, Property};
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
+use std::slice;
 use std::sync::Arc;
 
 thread_local! {
@@ -397,7 +400,7 @@ impl<'a> WaitingKeyspace for &'a WorldKeyspace<'_> {
         _key: usize,
         _emptied: Option<&Infallible>,
         trial: Trial,
-    ) -> Result<(Decisions, Next), Error> {
+    ) -> Result<(Decisions, Option<AwaitedLimit>), Error> {
         let keyspace: &'a WorldKeyspace = self;
         let keys: Vec<usize> = trial.call.keys().map(index_of).collect();
         let own = || keyspace.store(keys[trial.at], trial.access());
@@ -408,10 +411,10 @@ impl<'a> WaitingKeyspace for &'a WorldKeyspace<'_> {
         if let (true, Some(one)) = (self.is_planted(Mistake::OneKeyAlone), one) {
             let ask = asks.as_ref().expect("it asks")[trial.at];
             let request = self.world.request(one.client, ask, one.leave);
-            decide(&keyspace, own(), &request, trial.position != Position::Head, Mode::Try, || {
-                true
-            })
-            .ok();
+            let barred = trial.position != Position::Head;
+            let mut part = Part::new(own(), &request, 0, barred);
+            let parts = slice::from_mut(&mut part);
+            decide(&keyspace, parts, Mode::Try, |_| Ok(None), || Ok(true), |_| ()).ok();
         }
         let mut decided = decide_waiting(&keyspace, &keys, own(), trial);
         let granted = is_granted(&decided.clone().map(|(decisions, _)| decisions));
@@ -422,21 +425,21 @@ impl<'a> WaitingKeyspace for &'a WorldKeyspace<'_> {
         let outcome = &mut self.state.borrow_mut().outcome;
         let taken = |key: usize| before[key].saturating_sub(after[key]);
         match (&decided, asks) {
-            (Ok((_, Next::Over)), Some(asks)) if granted => {
+            (Ok((_, None)), Some(asks)) if granted => {
                 let all = asks.iter().all(|(key, quantity)| taken(*key) == *quantity);
                 outcome.check(all, Claim::AllOrNothing);
             }
-            (Ok((_, Next::Over)), Some(asks)) => {
+            (Ok((_, None)), Some(asks)) => {
                 let once = asks.iter().all(|(key, quantity)| taken(*key) <= *quantity);
                 outcome.check(once, Claim::CountedOnce);
             }
-            (Ok((_, Next::Over)), None) => {}
+            (Ok((_, None)), None) => {}
             (Ok(_) | Err(_), _) => outcome.check(before == after, Claim::HoldsNothing),
         }
         decided
     }
 
-    fn age_us(&self, _key: usize) -> u64 {
+    fn elapsed_us(&self, _key: usize) -> u64 {
         0
     }
 
@@ -545,7 +548,7 @@ impl<'a, 'w> ServerCall<'a> for WorldCall<'a, 'w> {
         key: usize,
         call: WaitingCall,
         block_ms: u64,
-        Place { at, wait_us }: Place,
+        AwaitedLimit { index, wait_us }: AwaitedLimit,
     ) -> Result<(), Error> {
         let unchanged = self.keyspace.left() == *self.keyspace.left.borrow();
         let WorldCall { keyspace, client, which, .. } = *self;
@@ -557,7 +560,7 @@ impl<'a, 'w> ServerCall<'a> for WorldCall<'a, 'w> {
         let call = Arc::new(call);
         let joining = Joining {
             call: BlockedCall { client, which, call: call.clone() },
-            turn: call.turn(at).ok_or(Error::internal())?,
+            turn: call.turn(index).ok_or(Error::internal())?,
             ids: call.ids(),
             handle: client,
             deadline_us: until_us,

@@ -22,7 +22,7 @@ fn every_text_is_in_the_documentation() {
     for text in fixed_texts() {
         assert!(page.contains(text.strip_prefix("ERR ").unwrap_or(text)), "{text}");
     }
-    assert_eq!(fixed_texts().last(), Some(&*Error::InUse.to_string()));
+    assert_eq!(fixed_texts().last(), Some(&*Error::NotWritable.to_string()));
 }
 
 #[test]

@@ -4,13 +4,14 @@ use super::value::ValueBuilder;
 use super::{db_key, top_keys, MemoryServer, Ticket};
 use crate::arguments::Words;
 use crate::call::ServerCall;
+use crate::decide::AwaitedLimit;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::keyspace::{Inspection, Keyspace};
 use crate::policies::{Policies, Policy, PolicyVerdict};
 use crate::report::MAX_TOP_KEY;
 use crate::settings::NumberSettings;
-use crate::waiting::{Place, WaitingCall, WaitingKeyspace};
+use crate::waiting::{WaitingCall, WaitingKeyspace};
 use engine::calendar::Zone;
 use engine::line::{deadline_us, Joining};
 use engine::memory::{Fields, MemoryKey, MemoryWindow};
@@ -190,11 +191,11 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         _key: DbKey<'a>,
         call: WaitingCall,
         block_ms: u64,
-        Place { at, wait_us }: Place,
+        AwaitedLimit { index, wait_us }: AwaitedLimit,
     ) -> Result<(), Error> {
         let max_waiters = self.server.numbers.max_waiters.get();
         let call = Arc::new(call);
-        let (key, turn) = (call.keys().nth(at), call.turn(at));
+        let (key, turn) = (call.keys().nth(index), call.turn(index));
         let (key, turn) = key.zip(turn).ok_or(Error::internal())?;
         let admitted = self.server.change(|lines, now_us| {
             let ticket = lines.admit(max_waiters)?;

@@ -3,11 +3,11 @@
 
 use super::value::{Value, ValueBuilder};
 use super::MemoryServer;
-use crate::decide::give_back;
+use crate::decide::{give_back, AwaitedLimit};
 use crate::error::Error;
 use crate::keyspace::Keyspace;
 use crate::waiting::{
-    decide_waiting, is_granted, take_step, try_heads, Decisions, Next, Step, TimedReply, Trial,
+    decide_waiting, is_granted, take_step, try_heads, Decisions, Step, TimedReply, Trial,
     WaitingCall, WaitingKeyspace,
 };
 use engine::line::{LineId, LineTypes, Lines, Ticket};
@@ -157,14 +157,14 @@ impl<'a> WaitingKeyspace for &'a MemoryServer {
         _key: DbKey<'a>,
         _emptied: Option<&Infallible>,
         trial: Trial,
-    ) -> Result<(Decisions, Next), Error> {
+    ) -> Result<(Decisions, Option<AwaitedLimit>), Error> {
         let server: &MemoryServer = self;
         let keys: Vec<_> = trial.call.keys().collect();
         let own = *keys.get(trial.at).ok_or(Error::internal())?;
         decide_waiting(&server, &keys, server.store(own, trial.access()), trial)
     }
 
-    fn age_us(&self, _key: DbKey<'a>) -> u64 {
+    fn elapsed_us(&self, _key: DbKey<'a>) -> u64 {
         0
     }
 

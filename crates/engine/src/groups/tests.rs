@@ -8,7 +8,14 @@ fn part(verdict: Verdict, remaining: u64, quantity: i64, shadow: bool) -> PartDe
     let ask = Ask::whole(Quantity::from_signed(quantity));
     let request = Box::leak(Box::new(Request { ask, shadow, ..Request::new(limit) }));
     let decision = Decision { verdict, limit: 100, remaining, ..Decision::default() };
-    PartDecision { index: 0, request, group: 0, standing: Standing::Denied, decision }
+    PartDecision {
+        index: 0,
+        request,
+        group: 0,
+        standing: Standing::Denied,
+        decision,
+        counts_denial: false,
+    }
 }
 
 /// Returns the index of the limit that decides and the verdict, if these limits form groups of these sizes.
