@@ -23,7 +23,7 @@
 //! To add another way to end a wait, add a transition to the engine and call it here.
 
 use crate::call_end::{end_call, end_call_after_panic, ServerCommand};
-use crate::keys::{EmptiedKey, KeyContext, ServerKeyspace};
+use crate::keys::{EmptiedZset, KeyContext, ServerKeyspace};
 use crate::redis::acceptance::{accepts_write_in_call, may_accept_writes, Acceptance};
 use crate::redis::blocked::{Blocked, BlockedEvents, WaitNumber};
 use crate::redis::call::{Call, CommandNumber};
@@ -185,24 +185,24 @@ impl Waiting {
         name
     }
 
-    fn begin_work(&self, cause: Cause) -> Work<'_> {
+    fn begin_work(&self, cause: Cause) -> WorkGuard<'_> {
         let iteration = self.iterations.load(Ordering::Relaxed);
         self.change(|lines, now_us| lines.begin_work(cause, iteration, wall_time_us(), now_us));
-        Work(self)
+        WorkGuard(self)
     }
 }
 
 /// A stretch of work on waiters. A destructor ends it, also after a panic, because until then the timer does not start again.
-struct Work<'s>(&'s Waiting);
+struct WorkGuard<'s>(&'s Waiting);
 
-impl Work<'_> {
+impl WorkGuard<'_> {
     /// Returns whether there is time for another step. There is none without a line.
     fn has_time(&self) -> bool {
         self.0.read(|lines| lines.has_time(monotonic_us()))
     }
 }
 
-impl Drop for Work<'_> {
+impl Drop for WorkGuard<'_> {
     fn drop(&mut self) {
         let took_us = self.0.change(ServerLines::end_work);
         self.0.longest_work_us.fetch_max(took_us, Ordering::Relaxed);
@@ -266,7 +266,7 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
         self.state.waiting.read(|lines| read(lines, key_ctx.db_key()))
     }
 
-    fn wake<'k>(&self, key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>)
+    fn wake<'k>(&self, key_ctx: KeyContext<'c>, emptied: Option<EmptiedZset<'c>>)
     where
         Self: 'k,
     {
@@ -286,7 +286,7 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
     fn decide_on_its_keys(
         &self,
         key_ctx: KeyContext<'c>,
-        emptied: Option<&EmptiedKey<'c>>,
+        emptied: Option<&EmptiedZset<'c>>,
         trial: Trial,
     ) -> Result<(Decisions, Option<AwaitedLimit>), Error> {
         let access = trial.access();
@@ -366,7 +366,11 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
 /// Tries the head of the line on the key, and after each grant the next head, while the time budget lasts. The timer tries
 /// the rest. The first head is tried on the emptied key, if a release has left one.
 #[cold]
-fn wake_line<'c>(state: &'static State, key_ctx: KeyContext<'c>, emptied: Option<&EmptiedKey<'c>>) {
+fn wake_line<'c>(
+    state: &'static State,
+    key_ctx: KeyContext<'c>,
+    emptied: Option<&EmptiedZset<'c>>,
+) {
     let waiting = &state.waiting;
     let make_head_due =
         || waiting.change(|lines, now_us| lines.make_head_due(key_ctx.db_key(), now_us));

@@ -80,15 +80,15 @@ pub fn decode_entry(element: &Element) -> Result<Entry, Error> {
 }
 
 /// What an element at the score of reservations holds.
-pub enum Reserved {
+pub enum ReservedMember {
     Reservation(OwnedReservation),
     Ban(Ban),
 }
 
 /// Decodes a member at the score of reservations. `None` for one that the module did not write.
-pub fn decode_reserved(member: &OwnedString) -> Option<Reserved> {
+pub fn decode_reserved(member: &OwnedString) -> Option<ReservedMember> {
     match member.as_bytes() {
-        text @ [BAN_PREFIX, ..] => Ban::decode(text).map(Reserved::Ban),
-        text => Reservation::decode(text).map(|one| Reserved::Reservation(one.owned())),
+        text @ [BAN_PREFIX, ..] => Ban::decode(text).map(ReservedMember::Ban),
+        text => Reservation::decode(text).map(|one| ReservedMember::Reservation(one.owned())),
     }
 }

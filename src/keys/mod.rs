@@ -17,7 +17,7 @@ use engine::store::{Access, Store, MAX_HEALED_EVENTS};
 use engine::DbKey;
 use entries::{ALL, RESERVED};
 use server_bucket::ServerBucket;
-pub use server_window::{EmptiedKey, ServerWindow};
+pub use server_window::{EmptiedZset, ServerWindow};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
@@ -130,12 +130,12 @@ pub struct ServerKey<'k, 'c> {
     key_ctx: KeyContext<'c>,
     access: Access,
     /// The key, if a call has just emptied it.
-    emptied: Option<&'k EmptiedKey<'c>>,
+    emptied: Option<&'k EmptiedZset<'c>>,
 }
 
 impl<'k, 'c> ServerKey<'k, 'c> {
     /// Uses the open key that a release has emptied, if there is one, instead of opening it.
-    pub fn with_emptied(self, emptied: Option<&'k EmptiedKey<'c>>) -> Self {
+    pub fn with_emptied(self, emptied: Option<&'k EmptiedZset<'c>>) -> Self {
         ServerKey { emptied, ..self }
     }
 }

@@ -8,7 +8,7 @@
 //! Nothing is written until everything that the call reads or removes has been checked to be ours.
 
 use super::entries::{
-    decode_entry, decode_reserved, Reserved, ServerEntries, ALL, FOREIGN, RESERVED,
+    decode_entry, decode_reserved, ReservedMember, ServerEntries, ALL, FOREIGN, RESERVED,
 };
 use super::indexes::Finding;
 use super::{KeyHandle, ServerKey};
@@ -53,10 +53,10 @@ type Members = SmallVec<[OwnedString; 2]>;
 impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
     type Error = Error;
     type Events = ServerEntries<'c>;
-    type Emptied = EmptiedKey<'c>;
+    type Emptied = EmptiedZset<'c>;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
-        if self.store.emptied.is_some_and(EmptiedKey::is_there) {
+        if self.store.emptied.is_some_and(EmptiedZset::is_there) {
             return Ok(());
         }
         let ServerKey { key_ctx, access, .. } = self.store;
@@ -108,9 +108,9 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
     // - Many elements go, and no other is in the key: it is deleted first, which is faster, and begins again with what is
     //   new. It gets its old TTL back unless the edit sets one.
     // - Reservations were settled, and nothing else is or would be in the key: it stays open with its old elements, so that a
-    //   waiter may be granted on it. See [`EmptiedKey`].
+    //   waiter may be granted on it. See [`EmptiedZset`].
     // - Large ranges, and dead entries, go last, each by a command of the server, for which the key must be closed.
-    fn write(&mut self, edit: WindowEdit) -> Settlement<EmptiedKey<'c>> {
+    fn write(&mut self, edit: WindowEdit) -> Settlement<EmptiedZset<'c>> {
         let mut remove = Members::new();
         let Some(mut key) = self.take_key(&mut remove) else {
             return Settlement { number: 0, emptied: None };
@@ -134,7 +134,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         if number > 0 && remove.len().saturating_add(number) == key.len() {
             // The key holds nothing else.
             self.elements = 0;
-            return Settlement { number, emptied: Some(EmptiedKey::from(key)) };
+            return Settlement { number, emptied: Some(EmptiedZset::from(key)) };
         }
         remove.extend(settled.iter().map(|one| OwnedString::new(one.member().as_bytes())));
         if !remove.is_empty() {
@@ -173,9 +173,9 @@ impl<'c> ServerWindow<'_, 'c> {
                 break;
             }
             match decode_reserved(&element.member) {
-                Some(Reserved::Reservation(one)) => all.push(one),
-                Some(Reserved::Ban(one)) if ban.is_none() => ban = Some(one),
-                Some(Reserved::Ban(_)) | None => {
+                Some(ReservedMember::Reservation(one)) => all.push(one),
+                Some(ReservedMember::Ban(one)) if ban.is_none() => ban = Some(one),
+                Some(ReservedMember::Ban(_)) | None => {
                     keyspace.state.indexes.put_foreign(key_ctx, all.len(), self.elements);
                     return Err(Error::ForeignEntry);
                 }
@@ -203,7 +203,7 @@ impl<'c> ServerWindow<'_, 'c> {
     /// open for writing.
     #[inline(always)]
     fn take_key(&mut self, remove: &mut Members) -> Option<WriteKey<'c>> {
-        if let Some(mut key) = self.store.emptied.and_then(EmptiedKey::reuse) {
+        if let Some(mut key) = self.store.emptied.and_then(EmptiedZset::reuse) {
             remove.extend(key.ascending(ALL).map(|element| element.member));
             return Some(key);
         }
@@ -351,14 +351,14 @@ fn write_events(key: &mut WriteKey, edit: &EventEdit, remove: &mut Members) {
 /// it. It counts as empty. Whoever gets it lends it to the calls of waiters, and then deletes it. The first of them that
 /// writes goes on with it, and removes the elements.
 #[must_use]
-pub struct EmptiedKey<'c> {
+pub struct EmptiedZset<'c> {
     /// `None` once a call went on with it.
     key: RefCell<Option<WriteKey<'c>>>,
 }
 
-impl<'c> EmptiedKey<'c> {
-    fn from(key: WriteKey<'c>) -> EmptiedKey<'c> {
-        EmptiedKey { key: RefCell::new(Some(key)) }
+impl<'c> EmptiedZset<'c> {
+    fn from(key: WriteKey<'c>) -> EmptiedZset<'c> {
+        EmptiedZset { key: RefCell::new(Some(key)) }
     }
 
     fn is_there(&self) -> bool {
@@ -379,7 +379,7 @@ impl<'c> EmptiedKey<'c> {
     }
 }
 
-impl store::EmptiedKey for EmptiedKey<'_> {
+impl store::EmptiedKey for EmptiedZset<'_> {
     fn delete(self) {
         self.delete_now();
     }
