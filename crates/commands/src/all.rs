@@ -1,6 +1,6 @@
 //! RL.ALL and RL.ALL_RO: several limits, all or nothing.
 
-use crate::arguments::{is_else, Arguments, Clause, Family, NamedClause};
+use crate::arguments::{is_else, Arguments, Clause, LimitKind, NamedClause};
 use crate::arrival::Arrival;
 use crate::call::{checked_now_us, ServerCall};
 use crate::decide::FEW_LIMITS;
@@ -126,18 +126,18 @@ fn read_clauses<'a, C: ServerCall<'a>>(
         match (is_else(word), number == 0) {
             (true, true) => return Err(Error::MisplacedElse.into()),
             (true, false) => {
-                let next = arguments.next_word().filter(|next| Family::parse(next).is_some());
+                let next = arguments.next_word().filter(|next| LimitKind::parse(next).is_some());
                 word = next.ok_or(Error::MisplacedElse)?;
             }
             (false, true) => {}
             (false, false) => group = group.saturating_add(1),
         }
-        let family = Family::parse(word).ok_or(Error::NoClause)?;
+        let kind = LimitKind::parse(word).ok_or(Error::NoClause)?;
         let is_looked_up_later = arguments.has_limit_name()
             && *may_have_limits.get_or_insert_with(|| mention_limits(call, call_keys.end));
         match is_looked_up_later {
-            true => named.push((number, arguments.named_clause(&environment, family, group)?)),
-            false => clauses.push(arguments.clause(&environment, family, group)?),
+            true => named.push((number, arguments.named_clause(&environment, kind, group)?)),
+            false => clauses.push(arguments.clause(&environment, kind, group)?),
         }
         number = number.saturating_add(1);
         // The rest is not read after one clause too many, because it may be long.

@@ -40,18 +40,18 @@ pub fn is_else(word: &[u8]) -> bool {
 /// Returns whether a word of RL.ALL where an option may stand ends a clause: it begins the next one, or it is an option of
 /// the whole call.
 fn ends_clause(word: &[u8]) -> bool {
-    is_else(word) || Family::parse(word).is_some() || OptionSet::ALL.row_named(word).is_some()
+    is_else(word) || LimitKind::parse(word).is_some() || OptionSet::ALL.row_named(word).is_some()
 }
 
-/// A command that takes, together with its _RO form. Both have the same kind of limit.
+/// The kind of a [`Limit`], which a command or the first word of a clause says before any numbers are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// RL.THROTTLE
-    Throttle,
-    /// RL.WINDOW
+pub enum LimitKind {
+    /// THROTTLE: [`Limit::Rate`]
+    Rate,
+    /// WINDOW: [`Limit::Window`]
     Window,
-    /// RL.ACQUIRE
-    Acquire,
+    /// ACQUIRE: [`Limit::Reserve`]
+    Reserve,
 }
 
 /// A clause of RL.ALL.
@@ -69,7 +69,7 @@ pub struct Clause {
 #[derive(Debug)]
 pub struct NamedClause<'a> {
     pub name: &'a [u8],
-    family: Family,
+    kind: LimitKind,
     group: usize,
     quantity: i64,
     options: Options<'a>,
@@ -82,35 +82,37 @@ enum CallLimit<'l> {
     Named(&'l NamedLimit),
 }
 
-impl Family {
-    /// Returns the family whose clauses begin with `word`.
-    pub fn parse(word: &[u8]) -> Option<Family> {
-        const NAMES: [(&[u8], Family); 3] = [
-            (b"THROTTLE", Family::Throttle),
-            (b"WINDOW", Family::Window),
-            (b"ACQUIRE", Family::Acquire),
+impl LimitKind {
+    /// Returns the kind whose clauses begin with `word`.
+    pub fn parse(word: &[u8]) -> Option<LimitKind> {
+        const NAMES: [(&[u8], LimitKind); 3] = [
+            (b"THROTTLE", LimitKind::Rate),
+            (b"WINDOW", LimitKind::Window),
+            (b"ACQUIRE", LimitKind::Reserve),
         ];
         let found = NAMES.iter().find(|(name, _)| spells(word, name));
-        found.map(|(_, family)| *family)
+        found.map(|(_, kind)| *kind)
     }
 
     /// Refuses a named limit of another kind.
-    fn check_kind(self, limit: &NamedLimit) -> Result<(), Error> {
+    fn check(self, limit: &NamedLimit) -> Result<(), Error> {
         match (self, limit.defined.spec) {
-            (Family::Throttle, LimitSpec::Rate(_)) => Ok(()),
-            (Family::Window, LimitSpec::Window { period: None, .. }) => Err(Error::SemaphorePolicy),
-            (Family::Window | Family::Acquire, LimitSpec::Window { .. }) => Ok(()),
-            (Family::Throttle, LimitSpec::Window { .. }) => Err(Error::WindowPolicy),
-            (Family::Window | Family::Acquire, LimitSpec::Rate(_)) => Err(Error::RatePolicy),
+            (LimitKind::Rate, LimitSpec::Rate(_)) => Ok(()),
+            (LimitKind::Window, LimitSpec::Window { period: None, .. }) => {
+                Err(Error::SemaphorePolicy)
+            }
+            (LimitKind::Window | LimitKind::Reserve, LimitSpec::Window { .. }) => Ok(()),
+            (LimitKind::Rate, LimitSpec::Window { .. }) => Err(Error::WindowPolicy),
+            (LimitKind::Window | LimitKind::Reserve, LimitSpec::Rate(_)) => Err(Error::RatePolicy),
         }
     }
 
-    /// Returns the options that a clause of this family accepts.
+    /// Returns the options that a clause of this kind accepts.
     fn clause_options(self) -> OptionSet {
         match self {
-            Family::Throttle => const { OptionSet::THROTTLE.in_clause() },
-            Family::Window => const { OptionSet::WINDOW.in_clause() },
-            Family::Acquire => const { OptionSet::ACQUIRE.in_clause() },
+            LimitKind::Rate => const { OptionSet::THROTTLE.in_clause() },
+            LimitKind::Window => const { OptionSet::WINDOW.in_clause() },
+            LimitKind::Reserve => const { OptionSet::ACQUIRE.in_clause() },
         }
     }
 }
@@ -181,16 +183,16 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         Some(name)
     }
 
-    /// Reads a clause of this family and group, from the word after THROTTLE, WINDOW or ACQUIRE up to the next clause.
+    /// Reads a clause of this kind and group, from the word after THROTTLE, WINDOW or ACQUIRE up to the next clause.
     pub fn clause(
         &mut self,
         environment: &impl Environment,
-        family: Family,
+        kind: LimitKind,
         group: usize,
     ) -> Result<Clause, Error> {
         let mut options = Options::default();
-        let accepted = family.clause_options();
-        let call = self.take_call(environment, family, accepted, &mut options)?;
+        let accepted = kind.clause_options();
+        let call = self.take_call(environment, kind, accepted, &mut options)?;
         Ok(Clause::new(call, group, &options))
     }
 
@@ -198,18 +200,18 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     pub fn named_clause(
         &mut self,
         environment: &impl Environment,
-        family: Family,
+        kind: LimitKind,
         group: usize,
     ) -> Result<NamedClause<'a>, Error> {
         let name = self.limit_name().unwrap_or_default();
         let mut options = Options::default();
-        let accepted = family.clause_options();
+        let accepted = kind.clause_options();
         let quantity =
-            self.quantity_and_options(environment, family, accepted, &mut options, None)?;
-        Ok(NamedClause { name, family, group, quantity, options })
+            self.quantity_and_options(environment, kind, accepted, &mut options, None)?;
+        Ok(NamedClause { name, kind, group, quantity, options })
     }
 
-    /// Reads a limit of this family, the quantity, and options, which must be among `accepted` and are added to `options`.
+    /// Reads a limit of this kind, the quantity, and options, which must be among `accepted` and are added to `options`.
     /// The caller creates `options`, because a copy of them would cost more than reading most calls.
     ///
     /// # Errors
@@ -218,7 +220,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     pub fn take_call(
         &mut self,
         environment: &impl Environment,
-        family: Family,
+        kind: LimitKind,
         accepted: OptionSet,
         options: &mut Options<'a>,
     ) -> Result<TakeCall, Error> {
@@ -226,12 +228,12 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         let limit = match self.limit_name() {
             Some(name) => {
                 named = environment.policy_limit(name)?;
-                family.check_kind(&named)?;
+                kind.check(&named)?;
                 CallLimit::Named(&named)
             }
             None if environment.policies_only() => return Err(Error::PoliciesOnly),
             None => {
-                numbers = self.limit(environment, family)?;
+                numbers = self.limit(environment, kind)?;
                 CallLimit::Numbers(&numbers)
             }
         };
@@ -239,8 +241,8 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             CallLimit::Named(_) => None,
             CallLimit::Numbers(numbers) => Some(numbers),
         };
-        let quantity = self.quantity_and_options(environment, family, accepted, options, given)?;
-        take_call(environment, family, limit, quantity, accepted, options)
+        let quantity = self.quantity_and_options(environment, kind, accepted, options, given)?;
+        make_call(environment, kind, limit, quantity, accepted, options)
     }
 
     /// Reads the arguments after a limit: the quantity, which is returned, and options, which must be among `accepted` and
@@ -249,12 +251,12 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     fn quantity_and_options(
         &mut self,
         environment: &impl Environment,
-        family: Family,
+        kind: LimitKind,
         accepted: OptionSet,
         options: &mut Options<'a>,
         numbers: Option<&LimitSpec>,
     ) -> Result<i64, Error> {
-        let quantity = self.quantity(family)?;
+        let quantity = self.quantity(kind)?;
         if self.remaining() > 0 {
             self.options(environment, options, accepted)?;
             options.check(quantity, numbers)?;
@@ -267,16 +269,16 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     pub fn limit(
         &mut self,
         environment: &impl Environment,
-        family: Family,
+        kind: LimitKind,
     ) -> Result<LimitSpec, Error> {
-        let error = match family {
-            Family::Throttle => return self.rate(environment).map(LimitSpec::Rate),
-            Family::Window => Error::InvalidPeriod,
-            Family::Acquire => Error::InvalidPeriodOrZero,
+        let error = match kind {
+            LimitKind::Rate => return self.rate(environment).map(LimitSpec::Rate),
+            LimitKind::Window => Error::InvalidPeriod,
+            LimitKind::Reserve => Error::InvalidPeriodOrZero,
         };
         let limit = self.unsigned(0, Error::InvalidLimit)?;
         // A semaphore.
-        if family == Family::Acquire && self.word == Some(b"0") {
+        if kind == LimitKind::Reserve && self.word == Some(b"0") {
             self.advance();
             return Ok(LimitSpec::Window { limit, period: None });
         }
@@ -312,9 +314,9 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     }
 
     /// Returns the quantity: the next word, or 1 if that begins with a letter, as the names of options do.
-    fn quantity(&mut self, family: Family) -> Result<i64, Error> {
-        let (min, error) = match family {
-            Family::Throttle | Family::Window if !self.in_clauses => {
+    fn quantity(&mut self, kind: LimitKind) -> Result<i64, Error> {
+        let (min, error) = match kind {
+            LimitKind::Rate | LimitKind::Window if !self.in_clauses => {
                 (i64::MIN, Error::InvalidSignedQuantity)
             }
             _ => (0, Error::InvalidQuantity),
@@ -387,19 +389,19 @@ impl NamedClause<'_> {
         environment: &impl Environment,
         limit: &NamedLimit,
     ) -> Result<Clause, Error> {
-        let NamedClause { family, group, quantity, options, .. } = self;
-        family.check_kind(limit)?;
-        let (limit, accepted) = (CallLimit::Named(limit), family.clause_options());
-        let call = take_call(environment, *family, limit, *quantity, accepted, options)?;
+        let NamedClause { kind, group, quantity, options, .. } = self;
+        kind.check(limit)?;
+        let (limit, accepted) = (CallLimit::Named(limit), kind.clause_options());
+        let call = make_call(environment, *kind, limit, *quantity, accepted, options)?;
         Ok(Clause::new(call, *group, options))
     }
 }
 
 /// Returns a call with this limit and quantity, and options that were checked. They are among `accepted`.
 #[inline]
-fn take_call(
+fn make_call(
     environment: &impl Environment,
-    family: Family,
+    kind: LimitKind,
     limit: CallLimit,
     quantity: i64,
     accepted: OptionSet,
@@ -417,14 +419,14 @@ fn take_call(
         limit: match *numbers {
             LimitSpec::Rate(rate) => Limit::Rate(rate),
             LimitSpec::Window { limit, period } => {
-                let kind = named.map(|named| named.defined.window_kind);
-                let kind = kind.unwrap_or_else(|| options.window_kind());
-                let window = environment.window(limit, period, kind)?;
-                match family {
-                    Family::Acquire => {
+                let window_kind = named.map(|named| named.defined.window_kind);
+                let window_kind = window_kind.unwrap_or_else(|| options.window_kind());
+                let window = environment.window(limit, period, window_kind)?;
+                match kind {
+                    LimitKind::Reserve => {
                         Limit::Reserve(window, reserve(options, &window.rule, environment))
                     }
-                    Family::Throttle | Family::Window => Limit::Window(window),
+                    LimitKind::Rate | LimitKind::Window => Limit::Window(window),
                 }
             }
         },

@@ -7,7 +7,7 @@
 //!
 //! A field has the name, and its value is the rest of a definition: `THROTTLE 15 30 60`.
 
-use crate::arguments::{Arguments, Family};
+use crate::arguments::{Arguments, LimitKind};
 use crate::environment::Environment;
 use crate::error::{EchoedWord, Error};
 use crate::limits::LimitSpec;
@@ -60,7 +60,7 @@ fn error_in_table(error: Error, words: &[&[u8]]) -> Error {
     // The unknown option is the name of the next policy if a kind follows.
     let is_name = |unknown: EchoedWord| {
         words.windows(2).any(|pair| match pair {
-            [name, kind] => EchoedWord::from(*name) == unknown && Family::parse(kind).is_some(),
+            [name, kind] => EchoedWord::from(*name) == unknown && LimitKind::parse(kind).is_some(),
             _ => false,
         })
     };
@@ -91,13 +91,13 @@ fn parse_definition(
     environment: &impl Environment,
 ) -> Result<DefinedLimit, Error> {
     let mut arguments = Arguments::from(words, 0);
-    let (family, accepted) = match arguments.next_word().and_then(Family::parse) {
-        Some(Family::Throttle) => (Family::Throttle, OptionSet::THROTTLE.in_policy()),
+    let (kind, accepted) = match arguments.next_word().and_then(LimitKind::parse) {
+        Some(LimitKind::Rate) => (LimitKind::Rate, OptionSet::THROTTLE.in_policy()),
         // A window of period 0 is a semaphore, which RL.ACQUIRE takes.
-        Some(Family::Window) => (Family::Acquire, OptionSet::WINDOW.in_policy()),
-        Some(Family::Acquire) | None => return Err(Error::DefinitionKind),
+        Some(LimitKind::Window) => (LimitKind::Reserve, OptionSet::WINDOW.in_policy()),
+        Some(LimitKind::Reserve) | None => return Err(Error::DefinitionKind),
     };
-    let spec = arguments.limit(environment, family).map_err(|error| match error {
+    let spec = arguments.limit(environment, kind).map_err(|error| match error {
         Error::Arity => Error::PolicyLimit,
         other => other,
     })?;

@@ -1,7 +1,7 @@
 //! From a command to its code.
 
 use crate::all::all;
-use crate::arguments::Family;
+use crate::arguments::LimitKind;
 use crate::call::ServerCall;
 use crate::error::CallError;
 use crate::inspect::info;
@@ -24,9 +24,9 @@ pub fn run<'a, C: ServerCall<'a>>(row: &CommandRow, call: &C) -> Result<CallResu
     let result = match row.command {
         Command::All => return all(call, accepted, Mode::Final),
         Command::AllRo => return all(call, accepted, Mode::Look),
-        Command::Take(family) => take(call, family, accepted, Mode::Final),
-        Command::Look(family) => take(call, family, accepted, Mode::Look),
-        Command::ClThrottle => take(call, Family::Throttle, accepted, Mode::Final),
+        Command::Take(kind) => take(call, kind, accepted, Mode::Final),
+        Command::Look(kind) => take(call, kind, accepted, Mode::Look),
+        Command::ClThrottle => take(call, LimitKind::Rate, accepted, Mode::Final),
         Command::Apply => settle::apply(call),
         Command::Release => settle::release(call),
         Command::Renew => settle::renew(call, accepted),

@@ -4,7 +4,7 @@
 //! To add a command, write its row in [`COMMANDS`], a variant of [`Command`], the function that it runs, and an arm in
 //! [`run`](crate::dispatch::run). docs/design.md lists the other places.
 
-use crate::arguments::Family;
+use crate::arguments::LimitKind;
 use crate::options::OptionSet;
 use std::ffi::CStr;
 
@@ -13,9 +13,9 @@ use std::ffi::CStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// RL.THROTTLE, RL.WINDOW or RL.ACQUIRE
-    Take(Family),
+    Take(LimitKind),
     /// RL.THROTTLE_RO, RL.WINDOW_RO or RL.ACQUIRE_RO
-    Look(Family),
+    Look(LimitKind),
     /// CL.THROTTLE, which is registered only if the setting `cl-throttle` is on.
     ClThrottle,
     Apply,
@@ -100,7 +100,7 @@ const FOR_EACH: &CStr = c"The sum of the complexities of its clauses";
 pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
         name: c"rl.throttle",
-        command: Command::Take(Family::Throttle),
+        command: Command::Take(LimitKind::Rate),
         summary: c"Takes from a bucket that fills steadily (GCRA, leaky bucket, token bucket).",
         positional: RATE,
         options: OptionSet::THROTTLE,
@@ -108,7 +108,7 @@ pub static COMMANDS: [CommandRow; 16] = [
     },
     CommandRow {
         name: c"rl.throttle_ro",
-        command: Command::Look(Family::Throttle),
+        command: Command::Look(LimitKind::Rate),
         summary: c"Returns what RL.THROTTLE would reply if nobody waited, without changing the key.",
         positional: RATE,
         options: OptionSet::THROTTLE_RO,
@@ -116,7 +116,7 @@ pub static COMMANDS: [CommandRow; 16] = [
     },
     CommandRow {
         name: c"rl.window",
-        command: Command::Take(Family::Window),
+        command: Command::Take(LimitKind::Window),
         summary:
             c"Counts an event if it fits in a sliding or calendar window.",
         complexity: SEARCHES,
@@ -126,7 +126,7 @@ pub static COMMANDS: [CommandRow; 16] = [
     },
     CommandRow {
         name: c"rl.window_ro",
-        command: Command::Look(Family::Window),
+        command: Command::Look(LimitKind::Window),
         summary: c"Returns what RL.WINDOW would reply if nobody waited, without changing the key.",
         complexity: SEARCHES,
         positional: WINDOW,
@@ -135,7 +135,7 @@ pub static COMMANDS: [CommandRow; 16] = [
     },
     CommandRow {
         name: c"rl.acquire",
-        command: Command::Take(Family::Acquire),
+        command: Command::Take(LimitKind::Reserve),
         summary: c"Reserves a quantity of a window, or of a semaphore if the period is 0.",
         complexity: SEARCHES,
         positional: WINDOW,
@@ -144,7 +144,7 @@ pub static COMMANDS: [CommandRow; 16] = [
     },
     CommandRow {
         name: c"rl.acquire_ro",
-        command: Command::Look(Family::Acquire),
+        command: Command::Look(LimitKind::Reserve),
         summary: c"Returns what RL.ACQUIRE would reply if nobody waited, without changing the key.",
         complexity: SEARCHES,
         positional: WINDOW,

@@ -1,6 +1,6 @@
 //! RL.THROTTLE, RL.WINDOW, RL.ACQUIRE, and their forms that only look.
 
-use crate::arguments::{Arguments, Family};
+use crate::arguments::{Arguments, LimitKind};
 use crate::arrival::Arrival;
 use crate::call::{first_key, ServerCall};
 use crate::error::Error;
@@ -15,14 +15,14 @@ use std::{iter, slice};
 /// if nobody waited.
 pub(crate) fn take<'a, C: ServerCall<'a>>(
     call: &C,
-    family: Family,
+    kind: LimitKind,
     accepted: OptionSet,
     mode: Mode,
 ) -> Result<CallResult, Error> {
     // Parse.
     let mut options = Options::default();
     let mut arguments = Arguments::after_key(call);
-    let parsed = arguments.take_call(&call.environment(), family, accepted, &mut options);
+    let parsed = arguments.take_call(&call.environment(), kind, accepted, &mut options);
     // Borrowed, because moving it out of the result would copy it.
     let asked = parsed.as_ref().map_err(|error| *error)?;
     let (request, (key, now_us)) = (&asked.request, first_key(call)?);

@@ -7,7 +7,7 @@ fn every_command_says_what_it_does_costs_and_takes() {
         // Only a bucket takes the same time however much its key holds.
         let is_constant = matches!(
             row.command,
-            Command::Take(Family::Throttle) | Command::Look(Family::Throttle) | Command::ClThrottle
+            Command::Take(LimitKind::Rate) | Command::Look(LimitKind::Rate) | Command::ClThrottle
         );
         assert_eq!(row.complexity == c"O(1)", is_constant, "{:?}", row.name);
     }
