@@ -45,9 +45,11 @@ enum Action {
     /// It takes or gives back.
     Grant,
     /// It corrects what a clock that was set back has left in the future. If it writes to a window, it also drops
-    /// reservations that are gone. That is all that a denial does if it is not the end of the call, or not the key's own.
+    /// reservations that are gone. That is all that a denial does if the call is going to be tried again, if a waiter comes
+    /// before it on this key, or under SHADOW.
     Heal,
-    /// It also counts the denial if the request says so (COUNTDENIED), and may close the key for this many milliseconds.
+    /// In addition to healing, it counts the denial if the request says so (COUNTDENIED), and may close the key for this many
+    /// milliseconds.
     Deny { ban_ms: Option<u64> },
 }
 
@@ -113,6 +115,7 @@ impl<'r, S: Store> Part<'r, S> {
             (_, Standing::Choice) if allowed && !self.request.check => Action::Grant,
             (_, Standing::Choice) if allowed => Action::Look,
             (_, Standing::Spare) if allowed && self.verdict.allowed() => Action::Look,
+            // The call was denied when its wait ended, whatever the key holds by now.
             (Mode::CountDenial, _) => Action::Deny { ban_ms: None },
             // Only a group that denies the call bans.
             (Mode::Final, Standing::Denied) if is_own_denial => {
@@ -200,7 +203,7 @@ impl<'p, 'r, S: Store> Found<'p, 'r, S> {
     }
 }
 
-/// A call of which is known whether it is allowed.
+/// A call whose limits have their verdicts, so it is known whether it is allowed.
 #[must_use]
 pub struct Judged<'p, 'r, S: Store> {
     parts: &'p mut [Part<'r, S>],

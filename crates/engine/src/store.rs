@@ -143,7 +143,8 @@ pub trait WindowKey {
     fn write(&mut self, edit: WindowEdit) -> Settlement<Self::Emptied>;
 }
 
-/// What a key holds: a bucket or a window, each in the form that the caller needs.
+/// What a key holds: a bucket or a window, each in the form that the caller needs. These are not the kinds of a
+/// [`Limit`](crate::Limit), because events and reservations are in the same window.
 pub enum KeyState<B, W> {
     Bucket(B),
     Window(W),

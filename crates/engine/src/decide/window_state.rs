@@ -285,7 +285,6 @@ impl<'r, S: Store> WindowState<'r, S> {
         verdict: Verdict,
         events: EventPlan,
         reservation: Option<OwnedReservation>,
-        gives_back: bool,
     ) -> Decision {
         let ban = self.ban_if_closed();
         let mut after = WindowMoment { count: events.after, ban, ..self.before };
@@ -295,6 +294,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let ban = after.ban.ban_after(self.request.ask.takes_unforced(), after.is_clear());
         let id = reservation.as_ref().map(|made| made.id);
         // Giving back leaves reservations and the TTL as they are.
+        let gives_back = matches!(self.request.ask.quantity, Quantity::GiveBack(_));
         let expiry = (!gives_back).then(|| self.expiry(&events));
         self.change = Some(WindowChange { events, reservation, ban, clean: !gives_back, expiry });
         after.decision(verdict, self.window, id)
@@ -325,7 +325,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         }
         let record = EventChange::Record { weight, denied: false, limit: max };
         let events = self.change_events(record)?;
-        Ok(self.granted(verdict, events, None, false))
+        Ok(self.granted(verdict, events, None))
     }
 
     /// Makes a reservation of the quantity that is taken.
@@ -349,7 +349,7 @@ impl<'r, S: Store> WindowState<'r, S> {
             arrival_us,
             rule: self.store.write_rule(&self.window.rule),
         };
-        Ok(self.granted(verdict, events, Some(made), false))
+        Ok(self.granted(verdict, events, Some(made)))
     }
 
     /// Gives back at most `quantity` of the counted events.
@@ -359,7 +359,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         }
         let uncount = EventChange::Uncount { quantity };
         let events = self.change_events(uncount)?;
-        Ok(self.granted(verdict, events, None, true))
+        Ok(self.granted(verdict, events, None))
     }
 
     /// Returns the ban after a denial. One begins if the counted events leave less than the quantity of the request, and
