@@ -79,7 +79,6 @@ impl State {
         state
     }
 
-    /// Returns the state of the loaded module.
     #[cfg(not(test))]
     pub fn get() -> &'static State {
         STATE.get()

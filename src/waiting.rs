@@ -45,7 +45,7 @@ use commands::waiting::{
     Trial, WaitingCall, WaitingKeyspace,
 };
 use engine::line::{
-    deadline_us, Cause, Joining, LineId, LineTypes, Lines, Ticket, TimerChange, WaiterReply,
+    deadline_us, LineId, LineTypes, Lines, NewWaiter, Ticket, TimerChange, WaiterReply, WorkCause,
 };
 use engine::reservation::id_from_random;
 use engine::store::EmptiedKey as _;
@@ -185,7 +185,7 @@ impl Waiting {
         name
     }
 
-    fn begin_work(&self, cause: Cause) -> WorkGuard<'_> {
+    fn begin_work(&self, cause: WorkCause) -> WorkGuard<'_> {
         let iteration = self.iterations.load(Ordering::Relaxed);
         self.change(|lines, now_us| lines.begin_work(cause, iteration, wall_time_us(), now_us));
         WorkGuard(self)
@@ -239,8 +239,8 @@ pub fn join(
     let waiter = ServerWaiter { call: waiting_call.clone(), command, client };
     waiting.change(|lines, now_us| {
         let (ids, deadline_us) = (waiting_call.ids(), deadline_us(now_us, block_ms));
-        let joining = Joining { call: waiter, turn, ids, handle, deadline_us, wait_us };
-        lines.join(ticket, key, joining, now_us);
+        let new_waiter = NewWaiter { call: waiter, turn, ids, handle, deadline_us, wait_us };
+        lines.join(ticket, key, new_waiter, now_us);
     });
     Ok(())
 }
@@ -379,7 +379,7 @@ fn wake_line<'c>(
         make_head_due();
         return;
     }
-    let work = waiting.begin_work(Cause::Command);
+    let work = waiting.begin_work(WorkCause::Command);
     let Some(line) = make_head_due() else { return };
     if work.has_time() && accepts_write_in_call(key_ctx.ctx, key_ctx.name) {
         let keyspace = ServerKeyspace::new(state).for_waiters(Some(Acceptance::Accepted));
@@ -393,7 +393,7 @@ fn wake_line<'c>(
 /// pending writes are made. Where it does not, calls whose time is up are still denied, by looking at the key.
 pub fn serve_timer(state: &'static State, ctx: Context) {
     let waiting = &state.waiting;
-    let work = waiting.begin_work(Cause::Timer);
+    let work = waiting.begin_work(WorkCause::Timer);
     // The server is asked before the first write. Once it refuses one, it would refuse those to all other keys too.
     let mut acceptance = None;
     if !may_accept_writes(ctx) {

@@ -1,5 +1,5 @@
 //! The folder of compiled time zones of the setting `zoneinfo`. Its rules replace the compiled ones of the same name. A file
-//! is read when its zone is first named: 4 kB, once, so that no call is held up by more.
+//! is read once, when its zone is first named: 4 kB, so no call waits for more than that.
 
 use crate::redis::guard::log;
 use engine::calendar::{compiled_release, ZoneRules};

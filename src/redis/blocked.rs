@@ -1,6 +1,6 @@
 //! Blocked clients.
 //!
-//! A client is blocked on a key, with a reply callback that never replies, so that signals of the server wake nobody. To end
+//! A client is blocked on a key, with a reply callback that never replies, so that no signal of the server ends a wait. To end
 //! the wait, the module stores the reply and calls RedisModule_UnblockClient. The server then calls the timeout callback,
 //! which is the only place where a waiter gets its reply. This works on all servers.
 //!

@@ -1,5 +1,5 @@
-//! Settings in the server's configuration: CONFIG GET, SET and REWRITE, and redis.conf, from 7.0 on. To the server each of
-//! them is a text, so that the module alone reads a value, and refuses it as it refuses a load argument.
+//! Settings in the server's configuration: CONFIG GET, SET and REWRITE, and redis.conf, from 7.0 on. The server takes each
+//! value as text, so that only the module parses it, and refuses it with the same error as a load argument.
 
 use super::api::{optional, RawString, ERR, OK};
 use super::context::Context;

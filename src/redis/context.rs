@@ -113,7 +113,7 @@ impl Context<'_> {
     }
 }
 
-/// The id of a client. The server never uses it again for another one.
+/// The id of a client, which the server does not reuse.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientId(u64);
 

@@ -53,7 +53,6 @@ pub fn count_allocations<T>(work: impl FnOnce() -> T) -> (u64, T) {
     (ALLOCATIONS.get() - before, result)
 }
 
-/// An element of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyElement {
     Array(i64),
@@ -91,7 +90,6 @@ pub struct FakeServer {
     replies: Vec<ReplyElement>,
     /// The names of the commands that were replicated.
     pub replicated: Vec<String>,
-    /// The lines that were logged.
     pub log: Vec<String>,
     /// The number of times that the module signalled a modified key.
     pub modified: usize,
@@ -104,7 +102,6 @@ pub struct FakeServer {
 }
 
 impl FakeServer {
-    /// Creates a server without keys, at this time.
     pub fn at(now_us: i64) -> Box<FakeServer> {
         install();
         NOW_US.set(now_us);
@@ -117,7 +114,6 @@ impl FakeServer {
         self.keys.entry(key.into()).or_default().value = FakeValue::String(value.into());
     }
 
-    /// Sets a field of a hash.
     pub fn set_field(&mut self, key: &str, field: &str, value: &str) {
         let stored = &mut self.keys.entry(key.into()).or_default().value;
         if !matches!(stored, FakeValue::Hash(_)) {
@@ -128,7 +124,6 @@ impl FakeServer {
         }
     }
 
-    /// Returns the string that a key holds.
     pub fn get(&self, key: &str) -> Option<String> {
         match &self.keys.get(key.as_bytes())?.value {
             FakeValue::String(value) => Some(text(value)),
@@ -172,7 +167,6 @@ impl FakeServer {
     }
 }
 
-/// An open key.
 struct OpenKey {
     key: *mut FakeKey,
     /// The element at which a search is.

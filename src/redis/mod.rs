@@ -1,10 +1,10 @@
 //! Safe wrappers of the server's module API, and the only place with `unsafe`. The wrappers know nothing about this module's
 //! commands and settings.
 //!
-//! What the server calls of the module are traits, each next to the function that asks the server for the calls. The module
-//! implements them, and they are compiled into the C functions: [`load::Module`], [`call::Commands`], [`config::SettingValue`],
-//! [`info::InfoSection`], [`key_events::KeyEvents`], [`blocked::BlockedEvents`], [`timer::TimerEvents`] and
-//! [`server_events::ServerEvents`].
+//! What the server calls in the module is in traits, each next to the function that asks the server to call it. The module
+//! implements the traits, and the C functions that the server calls are compiled for these implementations:
+//! [`load::Module`], [`call::Commands`], [`config::SettingValue`], [`info::InfoSection`], [`key_events::KeyEvents`],
+//! [`blocked::BlockedEvents`], [`timer::TimerEvents`] and [`server_events::ServerEvents`].
 //!
 //! The server calls us under its lock: on its main thread, or on a thread of another module that has taken the lock. State
 //! that outlives a call is in an [`under_lock::UnderLock`]. One function may be called without the lock: a crashing server

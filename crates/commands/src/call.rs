@@ -59,7 +59,6 @@ pub trait ServerCall<'a>: Words<'a> {
     ) -> Result<(), Error>;
 }
 
-/// Returns the key of a call, which is its first argument, and the time.
 pub(crate) fn first_key<'a, C: ServerCall<'a>>(call: &C) -> Result<(C::Key, u64), Error> {
     let now_us = checked_now_us(call)?;
     Ok((call.key(1, now_us).ok_or(Error::Arity)?, now_us))

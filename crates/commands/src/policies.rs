@@ -77,7 +77,6 @@ impl PolicyTable {
         self.policies.get(std::str::from_utf8(name).ok()?).cloned()
     }
 
-    /// Returns the value of the setting that defines the policies, as it was set.
     pub fn text(&self) -> &[u8] {
         &self.text
     }

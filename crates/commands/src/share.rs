@@ -77,6 +77,7 @@ impl Share {
         if product % NonZeroU128::from(self.denominator) == 0 {
             return (self.floor(count), period_ms);
         }
+        // The same rate in a period that is longer by the denominator, or else a smaller rate.
         let longer_ms = period_ms.checked_mul(self.denominator.get().into());
         match (i64::try_from(product), longer_ms.filter(|ms| *ms <= MAX_PERIOD_MS)) {
             (Ok(product), Some(longer_ms)) => (product.unsigned_abs(), longer_ms),

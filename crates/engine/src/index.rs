@@ -140,6 +140,7 @@ impl Index {
             ends.insert(reservation.lease_end_us);
         }
         let summary = &mut self.summary;
+        // All others are in `future`.
         let is_only = summary.len == self.future.len().saturating_add(1);
         if is_only || reservation.gone_us < summary.first.gone_us {
             summary.first = Hold::from(reservation);
@@ -488,7 +489,6 @@ impl IndexBuilder {
         self.0.insert_unordered(reservation).is_some()
     }
 
-    /// Returns the index of all that were added.
     pub fn build(mut self) -> Box<Index> {
         let entries = self.0.reservations.iter().filter_map(|(position, one)| {
             let position = Position::try_from(position).ok()?;

@@ -21,7 +21,7 @@
 //! All times but `wall_us` are microseconds of a monotonic clock.
 //!
 //! ```
-//! use redis_ratelimit_engine::line::{Joining, LineTypes, Lines, TimerChange, Turn};
+//! use redis_ratelimit_engine::line::{NewWaiter, LineTypes, Lines, TimerChange, Turn};
 //! use redis_ratelimit_engine::DbKey;
 //!
 //! struct Example;
@@ -35,8 +35,8 @@
 //! for (call, leave) in [("batch", 5), ("urgent", 0)] {
 //!     let ticket = lines.admit(10_000).unwrap();
 //!     let turn = Turn { leave, caller: None, weight: 1, quantity: 1 };
-//!     let joining = Joining { call, turn, ids: vec![], handle: call, deadline_us: None, wait_us: 80_000 };
-//!     lines.join(ticket, key, joining, 0);
+//!     let new_waiter = NewWaiter { call, turn, ids: vec![], handle: call, deadline_us: None, wait_us: 80_000 };
+//!     lines.join(ticket, key, new_waiter, 0);
 //! }
 //! assert_eq!(lines.update_timer(0), TimerChange::Start { after_us: 80_000 });
 //! // A command changes the key, so the head is tried. Say that it is granted.
@@ -55,7 +55,7 @@ mod turns;
 mod work_budget;
 
 pub use turns::Turn;
-pub use work_budget::{Cause, BUDGET_US};
+pub use work_budget::{WorkCause, BUDGET_US};
 
 use crate::db_key::{DbKey, OwnedDbKey};
 use claimed_ids::ClaimedIds;
@@ -241,7 +241,7 @@ impl<W> Line<W> {
 }
 
 /// A call that begins to wait.
-pub struct Joining<'j, T: LineTypes> {
+pub struct NewWaiter<'j, T: LineTypes> {
     pub call: T::Call,
     pub turn: Turn<'j>,
     /// The ids that the call will give to its reservations, each with its key. They are claimed wherever the call stands.
@@ -378,8 +378,8 @@ impl<T: LineTypes> Lines<T> {
         (waiting < max_waiters).then(|| Ticket(self.new_number()))
     }
 
-    pub fn join(&mut self, ticket: Ticket, key: DbKey, joining: Joining<T>, now_us: u64) {
-        let Joining { call, turn, ids, handle, deadline_us, wait_us } = joining;
+    pub fn join(&mut self, ticket: Ticket, key: DbKey, new_waiter: NewWaiter<T>, now_us: u64) {
+        let NewWaiter { call, turn, ids, handle, deadline_us, wait_us } = new_waiter;
         let line_id = self.find_or_open(key, now_us);
         let Some(line) = self.lines.get_mut(&line_id) else { return };
         let line_key = Arc::clone(&line.key);
@@ -496,13 +496,13 @@ impl<T: LineTypes> Lines<T> {
     /// Begins to work on waiters. Until [`Lines::end_work`] the timer stays as it is. If the wall clock (`wall_us`) was set
     /// forward since work last began, all heads become due. Commands get a new budget when the `iteration` of the event loop has changed,
     /// and after 20 ms.
-    pub fn begin_work(&mut self, cause: Cause, iteration: u64, wall_us: u64, now_us: u64) {
+    pub fn begin_work(&mut self, cause: WorkCause, iteration: u64, wall_us: u64, now_us: u64) {
         let ahead_us = wall_us.saturating_sub(now_us);
         let before_us = std::mem::replace(&mut self.ahead_us, ahead_us);
         if ahead_us > before_us.saturating_add(STEP_US) {
             self.edit_all(|line| line.make_due(now_us));
         }
-        if cause == Cause::Timer {
+        if cause == WorkCause::Timer {
             (self.timer_us, self.paused_until_us) = (None, None);
         }
         self.budget.begin(cause, iteration, now_us);

@@ -86,7 +86,6 @@ pub fn throttle(
     Ok((after.decision(verdict), edit))
 }
 
-/// Returns the state after `edit`.
 pub fn stored_after(stored: Option<StoredBucket>, edit: BucketEdit) -> Option<StoredBucket> {
     match edit {
         BucketEdit::Keep => stored,
@@ -111,7 +110,6 @@ pub enum ModelCommand {
 /// A call on the events of a window, next to leases that a model keeps itself.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelCall {
-    /// The rule at the moment of the call.
     pub rule_now: RuleNow,
     /// The largest sum of counted events and held reservations at one time.
     pub limit: u64,
@@ -125,13 +123,11 @@ pub struct ModelCall {
     pub barred: bool,
 }
 
-/// The result of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelReply {
     pub decision: Decision,
     /// The sum of the counted events before the call.
     pub counted: u64,
-    /// The count after the call.
     pub window_count: WindowCount,
     /// The edit that was written, if there was one.
     pub edit: Option<EventEdit>,
@@ -199,7 +195,6 @@ impl ModelCall {
     }
 }
 
-/// Returns the state of a part whose key holds a window.
 fn window_state<'p, 'm>(
     part: &'p Part<'m, ModelKey<'m>>,
 ) -> Result<&'p WindowState<'m, ModelKey<'m>>, Refusal> {
@@ -209,7 +204,6 @@ fn window_state<'p, 'm>(
     }
 }
 
-/// The events of a model, at one moment.
 #[derive(Clone, Copy)]
 struct ModelKey<'m> {
     rule_now: RuleNow,

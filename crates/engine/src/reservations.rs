@@ -244,6 +244,8 @@ impl Reservations {
         if self.holds.is_empty() {
             return live.find_enough_gone(enough);
         }
+        // Those in the tree and those from the future are each in order. In both, find the first with which enough is gone,
+        // counting what is gone of the others by then. The earlier of the two is the one.
         let future = self.holds.sums();
         let (first_us, _) = live
             .find_enough_gone(|us, gone| enough(us, gone.saturating_add(sum_gone(&future, us))))?;

@@ -429,7 +429,6 @@ impl<'r> Bucket<'r> {
         BucketEdit::Store(self.stored(tat, ban))
     }
 
-    /// Returns the state with this arrival time and its debt, to be stored.
     #[inline(always)]
     fn stored(&self, tat: Attos, ban: Option<Ban>) -> StoredBucket {
         let debt = tat.saturating_sub(self.empty);

@@ -147,7 +147,7 @@ impl WindowCount {
         self.future?.stays_us
     }
 
-    /// Returns the time for which the events need the key, but for those that stay in the future.
+    /// Returns the time for which the events need the key, except those that stay in the future.
     pub(crate) fn expiry(&self) -> Expiry {
         let now_us = self.rule_now.now_us();
         let in_use_us = self.oldest.map_or(0, |oldest| now_us.saturating_sub(oldest.first_us()));

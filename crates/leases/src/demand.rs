@@ -48,6 +48,8 @@ impl Demand {
         // The clock of a test may go back.
         let passed = now_ns.saturating_sub(self.updated_at_ns).max(0) as f64;
         let lease = self.lease_ns as f64;
+        // The old average counts for e times less after each lease. What was asked for counts as spread evenly over the time
+        // since the last update.
         let weight = (-passed / lease).exp();
         let asked = self.asked as f64;
         let more = if passed > 0.0 { asked * (1.0 - weight) / passed } else { asked / lease };

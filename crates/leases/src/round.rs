@@ -87,9 +87,8 @@ impl<E: Clone> Leases<E> {
             let is_due = |lost: &LostReservation| {
                 is_closing || lost.again_at_ns.is_none_or(|at| now_ns >= at)
             };
-            let (due, later) = self.lost.drain(..).partition(is_due);
+            let (due, later): (Vec<_>, Vec<_>) = self.lost.drain(..).partition(is_due);
             self.lost = later;
-            let due: Vec<LostReservation> = due;
             items.extend(due.into_iter().map(Item::Lost));
             items.extend(self.settling.drain(..).map(Item::Batch));
             items.extend(self.forced.drain(..).map(Item::Force));

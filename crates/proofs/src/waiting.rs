@@ -22,7 +22,7 @@ use commands::waiting::{
 };
 use engine::calendar::Zones;
 use engine::line::{
-    deadline_us, Cause, Joining, LineId, LineTypes, Lines, Ticket, TimerChange, POLL_US,
+    deadline_us, LineId, LineTypes, Lines, NewWaiter, Ticket, TimerChange, WorkCause, POLL_US,
 };
 use engine::memory::{Memory, MemoryKey, MemoryWindow, Saved};
 use engine::reservation::Id;
@@ -278,7 +278,7 @@ impl WorldKeyspace<'_> {
             let ticket = lines.admit(100).expect("few wait");
             let call = waiter.call.clone();
             let turn = call.call.turn(call.call.index_of(db_key(at)).expect("a key of the call"));
-            let joining = Joining {
+            let new_waiter = NewWaiter {
                 call: waiter.call.clone(),
                 turn: turn.expect("a limit of the call"),
                 ids: waiter.call.call.ids(),
@@ -286,7 +286,7 @@ impl WorldKeyspace<'_> {
                 deadline_us: one.until_us,
                 wait_us: POLL_US,
             };
-            lines.join(ticket, db_key(at), joining, state.mono_us);
+            lines.join(ticket, db_key(at), new_waiter, state.mono_us);
             ticket
         };
         match self.world.mistake {
@@ -377,7 +377,7 @@ impl<'a> WaitingKeyspace for &'a WorldKeyspace<'_> {
             } else {
                 self.serves.set(true);
                 let wall_us = self.state.borrow().wall_us;
-                let begin = Cause::Command;
+                let begin = WorkCause::Command;
                 self.change(|lines, now_us| lines.begin_work(begin, 0, wall_us, now_us));
                 if let Some(line) =
                     self.change(|lines, now_us| lines.make_head_due(db_key(key), now_us))
@@ -558,7 +558,7 @@ impl<'a, 'w> ServerCall<'a> for WorldCall<'a, 'w> {
         let ticket = state.lines.admit(100).ok_or(Error::TooManyWaiters)?;
         let until_us = deadline_us(state.mono_us, block_ms);
         let call = Arc::new(call);
-        let joining = Joining {
+        let new_waiter = NewWaiter {
             call: BlockedCall { client, which, call: call.clone() },
             turn: call.turn(index).ok_or(Error::internal())?,
             ids: call.ids(),
@@ -566,7 +566,7 @@ impl<'a, 'w> ServerCall<'a> for WorldCall<'a, 'w> {
             deadline_us: until_us,
             wait_us,
         };
-        state.lines.join(ticket, db_key(key), joining, state.mono_us);
+        state.lines.join(ticket, db_key(key), new_waiter, state.mono_us);
         let (came, at, could_since) = (ticket, key, None);
         let waiter = BookedWaiter { leave, came, ticket, client, which, at, until_us, could_since };
         state.waiting.push(waiter);
@@ -696,7 +696,7 @@ impl WaitingWorld {
     fn fire(&self, state: &mut LineState) {
         let due_us = state.mono_us;
         state.timer_us = None;
-        state.lines.begin_work(Cause::Timer, 0, state.wall_us, due_us);
+        state.lines.begin_work(WorkCause::Timer, 0, state.wall_us, due_us);
         self.run(state, |keyspace| {
             keyspace.serves.set(true);
             let next = || keyspace.change(|lines, now_us| lines.next_line(now_us));

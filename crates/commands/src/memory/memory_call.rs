@@ -13,7 +13,7 @@ use crate::report::MAX_TOP_KEY;
 use crate::settings::NumberSettings;
 use crate::waiting::{WaitingCall, WaitingKeyspace};
 use engine::calendar::Zone;
-use engine::line::{deadline_us, Joining};
+use engine::line::{deadline_us, NewWaiter};
 use engine::memory::{Fields, MemoryKey, MemoryWindow};
 use engine::reservation::{id_from_random, Id};
 use engine::store::{Access, BucketKey, KeyState, Store, WindowKey};
@@ -201,8 +201,9 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
             let ticket = lines.admit(max_waiters)?;
             let deadline_us = deadline_us(now_us, block_ms);
             let (ids, handle) = (call.ids(), ());
-            let joining = Joining { call: call.clone(), turn, ids, handle, deadline_us, wait_us };
-            lines.join(ticket, key, joining, now_us);
+            let new_waiter =
+                NewWaiter { call: call.clone(), turn, ids, handle, deadline_us, wait_us };
+            lines.join(ticket, key, new_waiter, now_us);
             Some(ticket)
         });
         self.ticket.set(Some(admitted.ok_or(Error::TooManyWaiters)?));

@@ -193,7 +193,7 @@ impl LineWorld {
         assert!(ticket.number() > 0 && self.waiting.iter().all(|one| one.ticket < ticket));
         let deadline_us = block_us.map(|us| self.now_us + us);
         let ids = wants.id.iter().map(|id| (key, &id[..])).collect();
-        let joins = Joining { ids, ..joining(wants.clone(), ticket, deadline_us) };
+        let joins = NewWaiter { ids, ..new_waiter(wants.clone(), ticket, deadline_us) };
         self.lines.join(ticket, key, joins, self.now_us);
         self.waiting.push(Waiting { ticket, at, wants, deadline_us });
     }
@@ -221,7 +221,7 @@ impl LineWorld {
 
     /// Makes a command on a key, which tries the head of its line and those behind it.
     fn command(&mut self, at: At) {
-        self.lines.begin_work(Cause::Command, 0, self.now_us, self.now_us);
+        self.lines.begin_work(WorkCause::Command, 0, self.now_us, self.now_us);
         let woken = self.lines.make_head_due(DbKey { db: at.0, name: &[at.1] }, self.now_us);
         assert_eq!(woken.is_some(), !self.line(at).is_empty());
         while let Some((ticket, call)) = woken.and_then(|line| self.lines.head(line)) {
@@ -248,7 +248,7 @@ impl LineWorld {
     }
 
     fn fire(&mut self, steps: usize) {
-        self.lines.begin_work(Cause::Timer, 0, self.now_us, self.now_us);
+        self.lines.begin_work(WorkCause::Timer, 0, self.now_us, self.now_us);
         if !self.may_write {
             self.lines.pause(self.now_us);
         }
@@ -377,17 +377,17 @@ proptest! {
     }
 }
 
-fn joining(wants: Wants, ticket: Ticket, deadline_us: Option<u64>) -> Joining<'static, Test> {
+fn new_waiter(wants: Wants, ticket: Ticket, deadline_us: Option<u64>) -> NewWaiter<'static, Test> {
     let turn = Turn { leave: wants.leave, caller: None, weight: 1, quantity: wants.quantity };
     let handle = Handle(ticket);
-    Joining { call: wants, turn, ids: Vec::new(), handle, deadline_us, wait_us: POLL_US }
+    NewWaiter { call: wants, turn, ids: Vec::new(), handle, deadline_us, wait_us: POLL_US }
 }
 
 /// Lets a call wait for 1 on a key that has nothing.
 fn join(lines: &mut Lines<Test>, key: DbKey, deadline_us: Option<u64>) {
     let ticket = lines.admit(u64::MAX).unwrap();
     let wants = Wants { leave: 0, quantity: 1, id: None };
-    lines.join(ticket, key, joining(wants, ticket, deadline_us), 0);
+    lines.join(ticket, key, new_waiter(wants, ticket, deadline_us), 0);
 }
 
 /// Returns the line of a call that waits without an end.
@@ -400,20 +400,20 @@ fn line_of_one() -> Lines<Test> {
 #[test]
 fn a_turn_of_commands_ends_with_its_budget_and_the_timer_brings_a_new_one() {
     let mut lines = line_of_one();
-    lines.begin_work(Cause::Command, 0, 0, 100);
+    lines.begin_work(WorkCause::Command, 0, 0, 100);
     assert!(lines.has_time(100) && lines.has_time(100 + BUDGET_US - 1));
     assert!(!lines.has_time(100 + BUDGET_US));
     assert_eq!(lines.end_work(100 + BUDGET_US), BUDGET_US);
-    lines.begin_work(Cause::Command, 0, 0, 200 + BUDGET_US);
+    lines.begin_work(WorkCause::Command, 0, 0, 200 + BUDGET_US);
     assert!(!lines.has_time(200 + BUDGET_US), "all commands share one budget");
     lines.end_work(200 + BUDGET_US);
-    lines.begin_work(Cause::Command, 1, 0, 300 + BUDGET_US);
+    lines.begin_work(WorkCause::Command, 1, 0, 300 + BUDGET_US);
     assert!(lines.has_time(300 + BUDGET_US), "the next iteration of the event loop has its own");
     lines.end_work(300 + 2 * BUDGET_US);
-    lines.begin_work(Cause::Timer, 0, 0, 3_000);
+    lines.begin_work(WorkCause::Timer, 0, 0, 3_000);
     assert!(lines.has_time(3_000) && !lines.has_time(3_000 + BUDGET_US));
     lines.end_work(3_000 + BUDGET_US);
-    lines.begin_work(Cause::Command, 0, 0, 5_000);
+    lines.begin_work(WorkCause::Command, 0, 0, 5_000);
     assert!(lines.has_time(5_000));
 }
 
@@ -423,7 +423,7 @@ fn the_timer_fires_at_once_for_a_head_that_is_due_and_rests_as_long_as_it_has_wo
     assert_eq!(lines.update_timer(100), TimerChange::Start { after_us: POLL_US - 100 });
     lines.make_head_due(KEY, 100);
     assert_eq!(lines.update_timer(100), TimerChange::Start { after_us: 0 });
-    lines.begin_work(Cause::Timer, 0, 0, 100);
+    lines.begin_work(WorkCause::Timer, 0, 0, 100);
     lines.end_work(2_100);
     assert_eq!(lines.update_timer(2_100), TimerChange::Start { after_us: 2_000 });
 }
@@ -468,15 +468,15 @@ fn lines_that_are_moved_back_at_one_moment_come_in_that_order() {
 #[test]
 fn a_wall_clock_that_is_set_forward_makes_all_heads_due() {
     let mut lines = line_of_one();
-    lines.begin_work(Cause::Timer, 0, 1_000_000, 10);
+    lines.begin_work(WorkCause::Timer, 0, 1_000_000, 10);
     lines.end_work(10);
     let line = lines.make_head_due(KEY, 10).unwrap();
     lines.retry_head_after(line, POLL_US, 10);
     // Clocks are read one after the other, so a small difference is not a step.
-    lines.begin_work(Cause::Timer, 0, 1_000_100 + STEP_US, 110);
+    lines.begin_work(WorkCause::Timer, 0, 1_000_100 + STEP_US, 110);
     assert!(lines.next_line(110).is_none());
     lines.end_work(110);
-    lines.begin_work(Cause::Timer, 0, 1_000_201 + 2 * STEP_US, 210);
+    lines.begin_work(WorkCause::Timer, 0, 1_000_201 + 2 * STEP_US, 210);
     assert!(lines.next_line(210).is_some());
     lines.end_work(210);
 }
@@ -487,7 +487,7 @@ fn a_head_is_tried_when_its_denial_said_so_or_the_next_poll_is_due() {
     let mut join = |leave, wait_us, now_us| {
         let ticket = lines.admit(u64::MAX).unwrap();
         let wants = Wants { leave, quantity: 1, id: None };
-        let joins = Joining { wait_us, ..joining(wants, ticket, None) };
+        let joins = NewWaiter { wait_us, ..new_waiter(wants, ticket, None) };
         lines.join(ticket, KEY, joins, now_us);
         (ticket, lines.due_us())
     };
@@ -571,7 +571,7 @@ fn join_with_ids(lines: &mut Lines<Test>) -> Ticket {
     let ticket = lines.admit(u64::MAX).unwrap();
     let wants = Wants { leave: 0, quantity: 1, id: None };
     let ids = vec![(KEY, &b"a"[..]), (OTHER, b"a"), (OTHER, b"b")];
-    lines.join(ticket, KEY, Joining { ids, ..joining(wants, ticket, None) }, 0);
+    lines.join(ticket, KEY, NewWaiter { ids, ..new_waiter(wants, ticket, None) }, 0);
     ticket
 }
 

@@ -8,7 +8,7 @@ pub const BUDGET_US: u64 = 1_000;
 const RENEW_AFTER_US: u64 = 20_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
+pub enum WorkCause {
     /// A command that may have changed a key.
     Command,
     /// The timer, which does what is due in all lines.
@@ -31,16 +31,16 @@ pub(super) struct WorkBudget {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Work {
-    cause: Cause,
+    cause: WorkCause,
     began_us: u64,
 }
 
 impl WorkBudget {
     /// Begins work. Commands get a new budget when the `iteration` of the event loop has changed, and after [`RENEW_AFTER_US`].
-    pub fn begin(&mut self, cause: Cause, iteration: u64, now_us: u64) {
+    pub fn begin(&mut self, cause: WorkCause, iteration: u64, now_us: u64) {
         match cause {
-            Cause::Timer => self.spent_us = 0,
-            Cause::Command => {
+            WorkCause::Timer => self.spent_us = 0,
+            WorkCause::Command => {
                 let is_old = now_us.saturating_sub(self.renewed_us) >= RENEW_AFTER_US;
                 if is_old || self.iteration != iteration {
                     (self.spent_us, self.renewed_us) = (0, now_us);
@@ -70,11 +70,11 @@ impl WorkBudget {
         let Some(work) = self.work.take() else { return 0 };
         let took_us = now_us.saturating_sub(work.began_us);
         match work.cause {
-            Cause::Timer => {
+            WorkCause::Timer => {
                 (self.spent_us, self.renewed_us) = (0, now_us);
                 self.rests_until_us = now_us.saturating_add(took_us);
             }
-            Cause::Command => self.spent_us = self.spent_us.saturating_add(took_us),
+            WorkCause::Command => self.spent_us = self.spent_us.saturating_add(took_us),
         }
         took_us
     }

@@ -59,6 +59,7 @@ impl Zset {
     /// Adds an entry. A member that is there already gets the new score.
     pub fn add(&mut self, entry: &Entry) {
         debug_assert_readable(entry);
+        // Usually it continues the totals, so that its member cannot be there.
         let front = self.newest_first.front();
         if front.is_some_and(|front| !has_larger_total(entry, front)) {
             self.remove(entry);

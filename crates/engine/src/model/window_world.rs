@@ -19,7 +19,7 @@ use std::cell::RefCell;
 /// The default of `ratelimit.window-entries`.
 pub const MAX_ENTRIES: u32 = 4096;
 
-/// The rule by which an event leaves, in the model.
+/// The rule by which events expire, in the model.
 #[derive(Clone, Copy, Debug)]
 pub enum Obvious {
     Sliding(u64),
@@ -109,11 +109,11 @@ pub struct WindowWorld {
     pub zset: Zset,
     pub list: Vec<Counted>,
     pub leases: Vec<Reserved>,
-    /// How many entries from the future a call merges.
+    /// About how many entries from the future a call merges at most.
     pub max_healed: usize,
 }
 
-/// What the list says of one call.
+/// What the model expects of one call.
 #[derive(Debug)]
 pub struct Expected {
     pub counted: u64,
@@ -142,14 +142,14 @@ impl WindowWorld {
         WindowWorld { now_us: START_US, max_healed: usize::MAX, ..WindowWorld::default() }
     }
 
-    /// One whose totals are about to run around.
+    /// Creates a world in which the running total is `total`, perhaps about to wrap.
     pub fn with_total(total: u64) -> WindowWorld {
         let mut world = WindowWorld::new();
         world.zset.add(&Entry { newest_us: 7, span_us: 0, total, weight: 1, denied: false });
         world
     }
 
-    /// Adds this many events that left long ago.
+    /// Adds this many events that expired long ago.
     pub fn add_dead(&mut self, number: u64) {
         let before = self.zset.entries().last().map_or(0, |newest| newest.total);
         for at in 1..=number {
@@ -185,7 +185,7 @@ impl WindowWorld {
         done
     }
 
-    /// A call on the product. What it writes is checked against what it said.
+    /// Makes a call on the product, and checks that what it wrote is what it planned.
     pub fn call(&mut self, rule: &Ruled, limit: u64, ask: &Ask, kind: ModelCommand) -> ModelReply {
         let now_us = self.now_us;
         let rule_now = rule.at(now_us).unwrap();
@@ -209,27 +209,27 @@ impl WindowWorld {
         }
         if let Some(edit) = &done.edit {
             self.forget_dropped(&rule_now, edit, &times);
-            self.written(rule, limit, ask, kind, &done);
+            self.check_written(rule, limit, ask, kind, &done);
         }
         let future_leases = self.leases.iter().any(|one| one.seen_at(now_us).end_us < one.end_us);
         let healed = done.edit.is_some_and(|edit| !leaves_future(&edit));
         if !future_leases && (!done.window_count.has_future() || healed) {
-            self.waits_are_right(rule, limit, ask, kind, &done.decision);
+            self.check_waits(rule, limit, ask, kind, &done.decision);
         }
         done
     }
 
-    /// Only what is dead may be trimmed, and the list forgets it too.
+    /// Checks that an edit drops only dead entries, and drops them from the list too.
     pub fn forget_dropped(&mut self, rule_now: &RuleNow, edit: &EventEdit, times: &[u64]) {
         let Some(last_us) = edit.dropped.checked_sub(1).map(|last| times[last]) else { return };
         assert!(
             rule_now.horizon_us().is_some_and(|horizon_us| last_us <= horizon_us),
-            "trims live"
+            "drops live entries"
         );
         self.list.retain(|one| one.at_us > last_us);
     }
 
-    pub fn written(
+    pub fn check_written(
         &mut self,
         rule: &Ruled,
         limit: u64,
@@ -255,7 +255,7 @@ impl WindowWorld {
     }
 
     /// The wait in a reply is long enough, a shorter one is not, and the key is clear after the reset in the reply.
-    pub fn waits_are_right(
+    pub fn check_waits(
         &mut self,
         rule: &Ruled,
         limit: u64,
@@ -284,7 +284,7 @@ impl WindowWorld {
         }
     }
 
-    /// The same call on the lists.
+    /// Returns what the same call does according to the lists.
     pub fn expect(&self, obvious: Obvious, limit: u64, ask: &Ask, kind: ModelCommand) -> Expected {
         let now_us = self.now_us;
         let mut list = self.list.clone();
@@ -345,7 +345,7 @@ impl WindowWorld {
         Expected { counted, verdict, remaining, reset_after_us: clear_us - now_us }
     }
 
-    /// Writes into the list what the product did.
+    /// Applies to the list what the product did.
     pub fn note(&mut self, obvious: Obvious, ask: &Ask, kind: ModelCommand, done: &ModelReply) {
         let at_us = match &done.edit {
             Some(edit) => self.heal(edit),
@@ -376,7 +376,7 @@ impl WindowWorld {
         joined.map_or(now_us, |grown| grown.newest_us)
     }
 
-    /// A call on both, which must agree in everything.
+    /// Makes a call on the product and the model, and checks that they agree.
     pub fn agree(
         &mut self,
         rule: &Ruled,

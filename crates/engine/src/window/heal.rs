@@ -121,9 +121,9 @@ impl<E: Entries> EditBuilder<'_, E> {
         let (mut len, mut weight, mut is_all) = (0_usize, 0, true);
         let (mut oldest, mut last): (Option<Entry>, Option<Entry>) = (None, None);
         self.entries.scan(Some(rule_now.now_us()), None, |entry| {
-            // The part must include what was uncounted.
-            let is_part = weight > 0 || self.uncounted == 0 || !rule_now.heals_in_parts();
-            if len >= max_healed && is_part {
+            // What was uncounted is taken from this part, so the part must hold more than that.
+            let may_stop = weight > 0 || self.uncounted == 0 || !rule_now.heals_in_parts();
+            if len >= max_healed && may_stop {
                 is_all = false;
                 return false;
             }

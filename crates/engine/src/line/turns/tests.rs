@@ -2,7 +2,7 @@
 //! from one end to the other, and which forget nothing while somebody waits.
 
 use super::*;
-use crate::line::{Joining, LineTypes, Lines};
+use crate::line::{LineTypes, Lines, NewWaiter};
 use crate::properties::cases;
 use crate::DbKey;
 use num_rational::Ratio;
@@ -57,7 +57,7 @@ const NOBODY: Asks = Asks { leave: 0, who: None, weight: 1, quantity: 1 };
 /// Lets a call wait.
 fn join(lines: &mut Lines<Callers>, at: u8, asks: &Asks) -> Ticket {
     let ticket = lines.admit(MANY).unwrap();
-    let joining = Joining {
+    let new_waiter = NewWaiter {
         call: (),
         turn: asks.turn(),
         ids: Vec::new(),
@@ -65,7 +65,7 @@ fn join(lines: &mut Lines<Callers>, at: u8, asks: &Asks) -> Ticket {
         deadline_us: None,
         wait_us: 1,
     };
-    lines.join(ticket, key(&at), joining, 0);
+    lines.join(ticket, key(&at), new_waiter, 0);
     ticket
 }
 
