@@ -5,15 +5,13 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::calls::{Groups, Verb};
+use crate::calls::{CallOptions, Groups, Verb};
 use crate::clause::Clause;
 use crate::core::Outcome;
 use crate::limit::{Limit, Rate, Take, Window};
-use crate::options::CallOptions;
 use crate::reply::Id;
-use crate::reservation::Reservation;
 use crate::transport::BoxFuture;
-use crate::{AllReply, Error, Limiter, Reply};
+use crate::{AllReply, Error, Limiter, Reply, Reservation};
 
 /// A call of a [`Limiter`] that returns a `T`. It is sent when it is awaited. `K` says which options it has: a [`Rate`] or a
 /// [`Window`] for a call that takes, [`Look`], [`Acquire`] or [`All`].
@@ -41,8 +39,12 @@ pub struct Call<T, K> {
     /// True if it is sent as a command of its own, and not as RL.ALL.
     is_single: bool,
     is_renewed: bool,
-    kind: PhantomData<fn() -> (T, K)>,
+    finish: Finish<T>,
+    kind: PhantomData<fn() -> K>,
 }
+
+/// Returns what a call returns that was answered.
+type Finish<T> = fn(Answered) -> Result<T, Error>;
 
 /// The options of [`Limiter::look`].
 #[derive(Debug)]
@@ -69,14 +71,20 @@ impl<K: Single> Wait for K {}
 impl Wait for All {}
 
 impl<T, K> Call<T, K> {
-    pub(crate) fn single(limiter: &Limiter, clause: Clause, verb: Verb) -> Call<T, K> {
-        Call { is_single: true, ..Call::all(limiter, [clause], verb) }
+    pub(crate) fn single(
+        limiter: &Limiter,
+        clause: Clause,
+        verb: Verb,
+        finish: Finish<T>,
+    ) -> Call<T, K> {
+        Call { is_single: true, ..Call::all(limiter, [clause], verb, finish) }
     }
 
     pub(crate) fn all(
         limiter: &Limiter,
         clauses: impl IntoIterator<Item = Clause>,
         verb: Verb,
+        finish: Finish<T>,
     ) -> Call<T, K> {
         Call {
             limiter: limiter.clone(),
@@ -85,6 +93,7 @@ impl<T, K> Call<T, K> {
             verb,
             is_single: false,
             is_renewed: true,
+            finish,
             kind: PhantomData,
         }
     }
@@ -364,54 +373,35 @@ impl Call<AllReply, All> {
 }
 
 /// A call that was answered.
-#[derive(Debug)]
-pub struct Answered {
-    limiter: Limiter,
-    groups: Arc<Groups>,
-    reply: AllReply,
+pub(crate) struct Answered {
+    pub limiter: Limiter,
+    pub groups: Arc<Groups>,
+    pub reply: AllReply,
     /// The limiter that decided because no server did.
-    by: Option<Limiter>,
-    is_renewed: bool,
+    pub by: Option<Limiter>,
+    pub is_renewed: bool,
 }
 
-/// What a call returns.
-#[doc(hidden)]
-pub trait Output: Sized + Send + 'static {
-    fn of(answered: Answered) -> Result<Self, Error>;
-}
-
-impl Output for Reply {
-    fn of(answered: Answered) -> Result<Reply, Error> {
-        Ok(answered.reply.reply)
+impl Answered {
+    /// Returns the reply of a single limit.
+    pub fn reply(self) -> Result<Reply, Error> {
+        Ok(self.reply.reply)
     }
 }
 
-impl Output for AllReply {
-    fn of(answered: Answered) -> Result<AllReply, Error> {
-        Ok(answered.reply)
-    }
-}
-
-impl Output for Reservation {
-    fn of(answered: Answered) -> Result<Reservation, Error> {
-        let Answered { limiter, groups, reply, by, is_renewed } = answered;
-        Reservation::new(limiter, by, groups, reply, is_renewed)
-    }
-}
-
-impl<T: Output, K> IntoFuture for Call<T, K> {
+impl<T: 'static, K> IntoFuture for Call<T, K> {
     type Output = Result<T, Error>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Call { limiter, clauses, options, verb, is_single, is_renewed, .. } = self;
+        let Call { limiter, clauses, options, verb, is_single, is_renewed, finish, .. } = self;
         Box::pin(async move {
             let groups = Arc::new(Groups::new(clauses, options, verb, is_single)?);
             let (reply, by) = match limiter.core().send(groups.request()).await? {
                 Outcome::Replies(values, by) => (groups.read(&values, by.is_none())?, by),
                 Outcome::Unreached(allow) => (groups.unreached(allow), None),
             };
-            T::of(Answered { limiter, groups, reply, by, is_renewed })
+            finish(Answered { limiter, groups, reply, by, is_renewed })
         })
     }
 }

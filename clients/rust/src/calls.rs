@@ -6,13 +6,17 @@ use std::time::Duration;
 
 use redis::ToRedisArgs;
 
-use crate::clause::Clause;
+use crate::clause::{used, write_flag, write_length, Clause, Options};
 use crate::limit::AnyLimit;
-use crate::options::{CallOptions, Options};
 use crate::period::whole_ms;
 use crate::reply::Id;
 use crate::transport::{Command, ErrorReply, Value};
 use crate::{AllReply, Error, Reply};
+
+/// The longest name of a caller in a line, in bytes.
+const MAX_NAME: usize = 64;
+/// The largest weight of a caller in a line.
+const MAX_WEIGHT: u64 = 1000;
 
 /// The commands of a call, and what the core has to know to send them.
 #[derive(Clone, Debug, Default)]
@@ -116,6 +120,50 @@ pub(crate) enum Verb {
     Close,
 }
 
+/// The options of a call as a whole, which are its last.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CallOptions {
+    /// The key of the hash of limits.
+    pub limits: Option<Box<[u8]>>,
+    /// Zero waits without limit.
+    pub block: Option<Duration>,
+    pub by: Option<Box<[u8]>>,
+    pub weight: Option<u64>,
+}
+
+impl CallOptions {
+    /// Refuses a name or a weight that no server accepts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`].
+    pub fn check(&self) -> Result<(), Error> {
+        match (&self.by, self.weight) {
+            (Some(_), _) if self.block.is_none() => Err(Error::needs("by", "block")),
+            (None, Some(_)) => Err(Error::needs("weight", "by")),
+            (Some(who), _) if who.is_empty() || who.len() > MAX_NAME => {
+                Err(Error::name_length(MAX_NAME, who.len()))
+            }
+            (_, Some(weight)) if !(1..=MAX_WEIGHT).contains(&weight) => {
+                Err(Error::weight(MAX_WEIGHT, weight))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds the options to a command.
+    pub fn write(&self, command: &mut Command) {
+        write_flag(command, b"LIMITS", self.limits.is_some());
+        write_length(command, b"BLOCK", self.block);
+        if let Some(who) = &self.by {
+            command.arg(b"BY").arg(who);
+        }
+        if let Some(weight) = self.weight {
+            command.arg(b"WEIGHT").number(weight);
+        }
+    }
+}
+
 /// The limits of a call, checked, and what it asks of them. A clause and its alternatives are a group.
 #[derive(Clone, Debug)]
 pub(crate) struct Groups {
@@ -181,14 +229,13 @@ impl Groups {
 
     /// Refuses what does not wait.
     fn check_wait(&self) -> Result<(), Error> {
-        let excluded = [
+        let excluded = used(&[
             ("look", self.verb == Verb::Look),
             ("force", self.verb == Verb::Charge),
             ("or_else", self.groups.iter().any(|clause| !clause.alternatives.is_empty())),
             ("a ban", self.clauses().any(|clause| clause.limit.ban.is_some())),
-        ];
-        let other = excluded.iter().find(|(_, is_used)| *is_used);
-        other.map_or(Ok(()), |(other, _)| Err(Error::excluded("block", other)))
+        ]);
+        excluded.map_or(Ok(()), |other| Err(Error::excluded("block", other)))
     }
 
     /// Refuses limits with options or groups, which `force` does not take.

@@ -1,10 +1,11 @@
-//! One limit of a call.
+//! One limit of a call, and its options. Each option is a field of [`Options`], a line of its `write`, and a method of a
+//! clause or a call.
 
 use std::time::Duration;
 
 use crate::calls::{give_back, release};
 use crate::limit::{AnyLimit, Reserve, Take};
-use crate::options::Options;
+use crate::period::whole_ms;
 use crate::reply::Id;
 use crate::transport::Command;
 use crate::{Error, Reply};
@@ -209,21 +210,32 @@ impl Clause {
 
     /// Refuses a clause that no server would answer. `bans` is false if a denial does not close its key.
     pub(crate) fn validate(&self, bans: bool) -> Result<(), Error> {
-        self.limit.check()?;
         let Clause { limit, acquires, quantity, options, .. } = self;
-        options.check(limit.ban.filter(|_| bans), *quantity, *acquires)?;
-        let misused = [
+        limit.check()?;
+        let ban = limit.ban.filter(|_| bans);
+        check_length("lease", options.lease)?;
+        check_length("ban", ban)?;
+        check_length("ahead", options.ahead)?;
+        let excluded = used(&[
+            ("a reservation", *acquires),
+            ("a quantity below 1", *quantity < 1),
+            ("at_most", options.at_most),
+            ("force", options.force),
+            ("check", options.check),
+            ("ahead", options.ahead.is_some()),
+        ]);
+        if let Some(what) = excluded.filter(|_| ban.is_some()) {
+            return Err(Error::ban_with(what));
+        }
+        let misused = used(&[
             ("count_denied", options.count_denied && self.kind() != "WINDOW"),
             ("lease", options.lease.is_some() && !acquires),
             ("count_lapsed", options.count_lapsed && !acquires),
             ("id", options.id.is_some() && !acquires),
-        ];
-        match misused.iter().find(|(_, is_misused)| *is_misused) {
-            Some((option, _)) => {
-                Err(Error::option_of_clause(option, self.kind(), self.shown_name()))
-            }
-            None => Ok(()),
-        }
+        ]);
+        misused.map_or(Ok(()), |option| {
+            Err(Error::option_of_clause(option, self.kind(), self.shown_name()))
+        })
     }
 
     /// Returns the command that gives back what the clause took by this answer. What was used already stays counted. Later
@@ -241,5 +253,85 @@ impl Clause {
                 give_back(&self.key, &self.limit, quantity)
             }
         }
+    }
+}
+
+/// The options of a limit, which follow the quantity.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Options {
+    pub leave: u64,
+    pub lease: Option<Duration>,
+    pub count_lapsed: bool,
+    pub id: Option<Id>,
+    /// True if the limiter made the id.
+    pub has_made_id: bool,
+    pub at_most: bool,
+    pub force: bool,
+    pub count_denied: bool,
+    pub check: bool,
+    pub shadow: bool,
+    pub ahead: Option<Duration>,
+}
+
+impl Options {
+    /// Makes an id, unless the caller gave one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoRandomBytes`].
+    pub fn make_id(&mut self) -> Result<(), Error> {
+        if self.id.is_none() {
+            self.id = Some(Id::random()?);
+            self.has_made_id = true;
+        }
+        Ok(())
+    }
+
+    /// Adds the options to a command.
+    pub fn write(&self, command: &mut Command, ban: Option<Duration>) {
+        if self.leave > 0 {
+            command.arg(b"LEAVE").number(self.leave);
+        }
+        write_length(command, b"LEASE", self.lease);
+        write_flag(command, b"COUNTLAPSED", self.count_lapsed);
+        if let Some(id) = &self.id {
+            command.arg(b"ID").arg(id.as_ref());
+        }
+        write_flag(command, b"ATMOST", self.at_most);
+        write_flag(command, b"FORCE", self.force);
+        write_flag(command, b"COUNTDENIED", self.count_denied);
+        write_flag(command, b"CHECK", self.check);
+        write_flag(command, b"SHADOW", self.shadow);
+        write_length(command, b"BAN", ban);
+        write_length(command, b"AHEAD", self.ahead);
+    }
+}
+
+/// Returns the first of these options that is used.
+pub(crate) fn used<'a>(options: &[(&'a str, bool)]) -> Option<&'a str> {
+    options.iter().find(|(_, is_used)| *is_used).map(|(option, _)| *option)
+}
+
+/// Refuses a length of 0, which no server accepts.
+///
+/// # Errors
+///
+/// [`Error::InvalidArgument`].
+pub(crate) fn check_length(name: &str, length: Option<Duration>) -> Result<(), Error> {
+    match length {
+        Some(Duration::ZERO) => Err(Error::length_of_zero(name)),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn write_length(command: &mut Command, word: &[u8], length: Option<Duration>) {
+    if let Some(length) = length {
+        command.arg(word).number(whole_ms(length));
+    }
+}
+
+pub(crate) fn write_flag(command: &mut Command, word: &[u8], is_set: bool) {
+    if is_set {
+        command.arg(word);
     }
 }

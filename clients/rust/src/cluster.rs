@@ -1,8 +1,10 @@
 //! Finds the server to send a call to: the only one, or the node of a cluster that has the key's slot.
 //!
-//! The crate redis has connections to clusters too. They either send a call again whose reply was lost, or follow no
-//! redirections; while they connect to one node they send nothing to the others; and a call with BLOCK cannot have a
-//! connection of its own. So each node is a [`Server`] here.
+//! Each node is a [`Server`] here, because the cluster connection of the crate redis (1.2) cannot keep the promises of a
+//! call. It counts redirections and lost connections as retries of one kind: with `retries(0)` it returns MOVED and ASK as
+//! errors, and from `retries(1)` on it also sends a call again whose reply was lost, so that it counts twice. While it
+//! connects to a node again, it sends nothing to any other: a node that hangs holds up all of them. It does not tell which
+//! node has a slot, which a call with BLOCK needs to know for a connection of its own.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -14,7 +16,7 @@ use redis::Client;
 use tokio::time::Instant;
 
 use crate::library::{Kind, Servers, Source};
-use crate::reply::{array, bytes, integer};
+use crate::reply::{array, bytes, fields, integer};
 use crate::server::{Attempt, Server};
 use crate::transport::{Command, Value};
 use crate::Error;
@@ -195,12 +197,8 @@ impl Cluster {
         let table = replies.first().unwrap_or(&Value::Nil);
         let mut masters: Vec<Arc<Server>> = Vec::new();
         for range in array(table)? {
-            let [_, _, master, ..] = array(range)? else {
-                return Err(Error::unexpected("a range of slots", range));
-            };
-            let [host, port, ..] = array(master)? else {
-                return Err(Error::unexpected("a node", master));
-            };
+            let [_, _, master] = fields(range)?;
+            let [host, port] = fields(master)?;
             // A node that does not know its own host sends an empty one. It is the host that was asked.
             let host = match bytes(host) {
                 Ok(host) if !host.is_empty() => String::from_utf8_lossy(host).into_owned(),

@@ -1,11 +1,8 @@
 //! Sends calls, and decides them if no server can be reached.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
@@ -81,12 +78,11 @@ pub(crate) enum Outcome {
     Unreached(bool),
 }
 
-/// The reason why commands that were sent together got no replies.
-#[derive(Debug)]
-pub(crate) struct Failed {
-    pub error: Error,
-    /// True if the server may have executed them.
-    pub is_sent: bool,
+/// What decides a call if no server can be reached.
+pub(crate) enum Fallback<'a> {
+    /// The call is allowed if this is true.
+    Answer(bool),
+    Limiter(&'a Limiter),
 }
 
 impl Core {
@@ -102,60 +98,44 @@ impl Core {
     /// Sends a call, and returns its outcome. If no server can be reached, `unreachable` determines the outcome. Dropping the
     /// future gives up the call: a call that waits leaves its line, and whatever the call takes after that is given back.
     pub async fn send(self: &Arc<Core>, request: Request) -> Result<Outcome, Error> {
-        match self.decide(&request) {
-            Some(outcome) => outcome,
-            None => PendingCall::new(self, request).await,
+        if let Some(outcome) = self.decide(&request) {
+            return outcome;
         }
-    }
-
-    async fn run(self: Arc<Core>, call: Arc<Call>) -> Result<Outcome, Error> {
-        // Outside of a runtime the timer panics.
-        if Handle::try_current().is_err() {
-            return Err(Error::NoRuntime);
-        }
-        let Call { request, attempt } = &*call;
-        let error = match self.ask(request, attempt).await {
-            Ok(replies) => return Ok(Outcome::Replies(replies, None)),
-            Err(error) => error,
+        let deadline = match request.block {
+            Some(block) if block.is_zero() => None,
+            Some(block) => self.deadline.map(|deadline| deadline.saturating_add(block)),
+            None => self.deadline,
         };
-        let is_lost = matches!(error, Error::Busy(_) | Error::Unreachable { is_sent: true, .. });
-        if is_lost && attempt.is_sent.load(Relaxed) {
-            if let Some(release) = request.undo_request(None) {
-                tokio::spawn(Arc::clone(&self).release_lost(release));
-            }
-        }
-        if !request.is_decision || !self.is_forgiven(&error) {
-            return Err(error);
-        }
-        match &self.unreachable {
-            Unreachable::Error => Err(error),
-            Unreachable::Allow => Ok(Outcome::Unreached(true)),
-            Unreachable::Deny => Ok(Outcome::Unreached(false)),
-            Unreachable::Limiter(limiter) => match limiter.core().send(request.clone()).await? {
-                Outcome::Replies(replies, by) => {
-                    Ok(Outcome::Replies(replies, by.or_else(|| Some(limiter.clone()))))
-                }
-                unreached => Ok(unreached),
-            },
-        }
+        let attempt = Attempt::new(deadline.or(request.within), request.block.is_some());
+        let call = Arc::new(Sent { core: Arc::clone(self), request, attempt });
+        let mut awaited = Awaited { call: Arc::clone(&call), work: None };
+        let outcome = awaited.work.insert(call.outcome()).await;
+        awaited.work = None;
+        outcome
     }
 
-    /// Returns whether `unreachable` decides a call that ended with this error, and reports that it does.
-    pub fn is_forgiven(&self, error: &Error) -> bool {
-        let is_forgiven = error.is_unreachable() && !matches!(self.unreachable, Unreachable::Error);
-        if is_forgiven {
-            tracing::debug!(%error, "a call is decided without the server");
-        }
-        is_forgiven
+    /// Returns what decides a call that ended with this error, and reports that it does. The error is returned unless
+    /// `unreachable` applies.
+    pub fn fallback(&self, error: Error) -> Result<Fallback<'_>, Error> {
+        let fallback = match &self.unreachable {
+            _ if !error.is_unreachable() => return Err(error),
+            Unreachable::Error => return Err(error),
+            Unreachable::Allow => Fallback::Answer(true),
+            Unreachable::Deny => Fallback::Answer(false),
+            Unreachable::Limiter(limiter) => Fallback::Limiter(limiter),
+        };
+        tracing::debug!(%error, "a call is decided without the server");
+        Ok(fallback)
     }
 
-    /// Sends commands on one key together and returns their replies, error replies among them. `unreachable` does not apply.
-    /// `has_policy` is true if they name a policy.
+    /// Sends commands on one key together and returns their replies, error replies among them, or why there are none and
+    /// whether the server may have executed the commands. `unreachable` does not apply. `has_policy` is true if they name a
+    /// policy.
     pub async fn send_together(
         &self,
         commands: &[Command],
         has_policy: bool,
-    ) -> Result<Vec<Result<Value, Error>>, Failed> {
+    ) -> Result<Vec<Result<Value, Error>>, (Error, bool)> {
         // Many takes, and closing, wait for the outcome.
         let attempt = Attempt::new(Some(self.deadline.unwrap_or(DEFAULT_TIMEOUT)), false);
         let key = commands.first().and_then(|first| first.word(1)).unwrap_or_default();
@@ -172,7 +152,7 @@ impl Core {
             },
             Err(error) => error,
         };
-        Err(Failed { error, is_sent: attempt.is_sent.load(Relaxed) })
+        Err((error, attempt.is_sent.load(Relaxed)))
     }
 
     /// Sends the commands of a request, several of them as a transaction. An error reply is an error.
@@ -205,19 +185,26 @@ impl Core {
         }
     }
 
-    /// Releases what a call may have reserved whose replies were lost. If that fails, it is held until its lease ends.
-    async fn release_lost(self: Arc<Core>, release: Request) {
-        let mut has_missed = false;
-        for pause in RELEASES_MS {
-            sleep(Duration::from_millis(pause)).await;
-            match self.send(release.clone()).await {
-                Ok(Outcome::Replies(counts, _)) if counts.contains(&Value::Integer(1)) => return,
-                Ok(_) if has_missed => return,
-                Ok(_) => has_missed = true,
-                Err(error) if error.code().is_some() => return,
-                Err(_) => {}
+    /// Releases in the background what a call may have reserved whose replies were lost. If that fails, it is held until its
+    /// lease ends.
+    fn release_lost(self: &Arc<Core>, request: &Request) {
+        let Some(release) = request.undo_request(None) else { return };
+        let core = Arc::clone(self);
+        tokio::spawn(async move {
+            let mut has_missed = false;
+            for pause in RELEASES_MS {
+                sleep(Duration::from_millis(pause)).await;
+                match core.send(release.clone()).await {
+                    Ok(Outcome::Replies(counts, _)) if counts.contains(&Value::Integer(1)) => {
+                        return;
+                    }
+                    Ok(_) if has_missed => return,
+                    Ok(_) => has_missed = true,
+                    Err(error) if error.code().is_some() => return,
+                    Err(_) => {}
+                }
             }
-        }
+        });
     }
 }
 
@@ -249,50 +236,55 @@ impl fmt::Debug for Core {
     }
 }
 
-/// A call that has been started.
-struct Call {
+/// A call that was sent, see [`Core::send`].
+struct Sent {
+    core: Arc<Core>,
     request: Request,
     attempt: Attempt,
 }
 
-/// The future outcome of a call, see [`Core::send`].
-struct PendingCall {
-    core: Arc<Core>,
-    call: Arc<Call>,
+impl Sent {
+    /// Returns a box, because a call may be decided by a call of another limiter.
+    fn outcome(self: Arc<Sent>) -> BoxFuture<'static, Result<Outcome, Error>> {
+        Box::pin(async move {
+            // Outside of a runtime the timer panics.
+            if Handle::try_current().is_err() {
+                return Err(Error::NoRuntime);
+            }
+            let Sent { core, request, attempt } = &*self;
+            let error = match core.ask(request, attempt).await {
+                Ok(replies) => return Ok(Outcome::Replies(replies, None)),
+                Err(error) => error,
+            };
+            let is_lost =
+                matches!(error, Error::Busy(_) | Error::Unreachable { is_sent: true, .. });
+            if is_lost && attempt.is_sent.load(Relaxed) {
+                core.release_lost(request);
+            }
+            if !request.is_decision {
+                return Err(error);
+            }
+            match core.fallback(error)? {
+                Fallback::Answer(allow) => Ok(Outcome::Unreached(allow)),
+                Fallback::Limiter(limiter) => match limiter.core().send(request.clone()).await? {
+                    Outcome::Replies(replies, by) => {
+                        Ok(Outcome::Replies(replies, by.or_else(|| Some(limiter.clone()))))
+                    }
+                    unreached => Ok(unreached),
+                },
+            }
+        })
+    }
+}
+
+/// A call whose outcome somebody waits for. If it is dropped before, what the call takes is given back.
+struct Awaited {
+    call: Arc<Sent>,
     /// `None` if it is done.
     work: Option<BoxFuture<'static, Result<Outcome, Error>>>,
 }
 
-impl PendingCall {
-    /// Starts a call, and its deadline.
-    fn new(core: &Arc<Core>, request: Request) -> PendingCall {
-        let deadline = match request.block {
-            Some(block) if block.is_zero() => None,
-            Some(block) => core.deadline.map(|deadline| deadline.saturating_add(block)),
-            None => core.deadline,
-        };
-        let within = deadline.or(request.within);
-        let attempt = Attempt::new(within, request.block.is_some());
-        let call = Arc::new(Call { request, attempt });
-        let work = Box::pin(Arc::clone(core).run(Arc::clone(&call)));
-        PendingCall { core: Arc::clone(core), call, work: Some(work) }
-    }
-}
-
-impl Future for PendingCall {
-    type Output = Result<Outcome, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(work) = &mut self.work else { return Poll::Pending };
-        let polled = work.as_mut().poll(context);
-        if polled.is_ready() {
-            self.work = None;
-        }
-        polled
-    }
-}
-
-impl Drop for PendingCall {
+impl Drop for Awaited {
     fn drop(&mut self) {
         let Some(mut work) = self.work.take() else { return };
         let call = Arc::clone(&self.call);
@@ -302,7 +294,6 @@ impl Drop for PendingCall {
         }
         // Giving back needs a runtime. Without one, what the call took counts until its period or lease ends.
         let Ok(runtime) = Handle::try_current() else { return };
-        let core = Arc::clone(&self.core);
         runtime.spawn(async move {
             let outcome = if call.request.block.is_some() {
                 // Read a reply that has already arrived before the connection is closed.
@@ -312,6 +303,7 @@ impl Drop for PendingCall {
                 Some(work.as_mut().await)
             };
             drop(work);
+            let core = &call.core;
             match outcome {
                 Some(Ok(Outcome::Replies(replies, None))) => {
                     if let Some(undo) = call.request.undo_request(replies.first()) {
@@ -321,11 +313,7 @@ impl Drop for PendingCall {
                 // Nothing was taken, the call itself releases what it may have reserved, or another limiter decided. What
                 // that one took counts until its period or lease ends.
                 Some(_) => {}
-                None => {
-                    if let Some(release) = call.request.undo_request(None) {
-                        core.release_lost(release).await;
-                    }
-                }
+                None => core.release_lost(&call.request),
             }
         });
     }

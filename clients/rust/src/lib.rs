@@ -24,7 +24,6 @@ mod limiter;
 mod local;
 #[cfg(feature = "memory")]
 mod memory;
-mod options;
 mod period;
 mod process;
 mod reply;

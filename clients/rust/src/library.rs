@@ -186,10 +186,10 @@ pub(crate) enum Failure {
     Login(String),
     /// The server has reached its maximum number of clients.
     Full,
-    /// There is no connection, and nothing was sent.
-    NotConnected(String),
-    /// The connection was lost. The server may have executed the commands.
-    Lost(String),
+    /// There is no connection, or it was lost. The server may have executed commands that were sent.
+    NoReply(String),
+    /// Nothing was sent, because earlier calls failed.
+    BreakerIsOpen,
 }
 
 impl From<RedisError> for Failure {
@@ -200,7 +200,7 @@ impl From<RedisError> for Failure {
             // There is no error code for it.
             _ if text.contains("max number of clients reached") => Failure::Full,
             ErrorKind::Io | ErrorKind::Parse | ErrorKind::MasterNameNotFoundBySentinel => {
-                Failure::NotConnected(text)
+                Failure::NoReply(text)
             }
             _ => Failure::Login(text),
         }
@@ -248,7 +248,7 @@ impl Source {
             }
         };
         let in_time = timeout(within, connecting).await;
-        in_time.unwrap_or_else(|_| Err(Failure::NotConnected("could not connect in time".into())))
+        in_time.unwrap_or_else(|_| Err(Failure::NoReply("could not connect in time".into())))
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::ToRedisArgs;
 
-use crate::options::Options;
+use crate::clause::Options;
 use crate::period::{parse_per, Period};
 use crate::transport::Command;
 use crate::Error;

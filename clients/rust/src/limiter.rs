@@ -5,12 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::builders::{Acquire, All, Call, Look};
+use crate::builders::{Acquire, All, Answered, Call, Look};
 use crate::calls::{self, Request, Verb};
-use crate::clause::Clause;
+use crate::clause::{check_length, Clause};
 use crate::core::{Core, Outcome};
 use crate::limit::{Limit, Reserve, Take};
-use crate::options::check_length;
 use crate::reply::{
     count, read_held, read_info, read_policies, read_top, Held, Id, KeyInfo, Policy, TopKey,
 };
@@ -174,7 +173,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn take<L: Take>(&self, key: impl AsRef<[u8]>, limit: &L) -> Call<Reply, L> {
-        Call::single(self, Clause::take(key, limit), Verb::Take)
+        Call::single(self, Clause::take(key, limit), Verb::Take, Answered::reply)
     }
 
     /// Returns what the same call would return now if nobody waited. It changes nothing: RL.THROTTLE_RO, RL.WINDOW_RO or
@@ -191,7 +190,8 @@ impl Limiter {
     pub fn look<L: Limit>(&self, key: impl AsRef<[u8]>, limit: &L) -> Call<Reply, Look<L>> {
         let limit = limit.to_any();
         let acquires = limit.is_semaphore();
-        Call::single(self, Clause::new(key.as_ref(), limit, acquires), Verb::Look)
+        let clause = Clause::new(key.as_ref(), limit, acquires);
+        Call::single(self, clause, Verb::Look, Answered::reply)
     }
 
     /// Reserves 1 in a window or of a semaphore (RL.ACQUIRE) for as long as the [`Reservation`] lives.
@@ -216,7 +216,7 @@ impl Limiter {
         key: impl AsRef<[u8]>,
         limit: &impl Reserve,
     ) -> Call<Reservation, Acquire> {
-        Call::single(self, Clause::acquire(key, limit), Verb::Reserve)
+        Call::single(self, Clause::acquire(key, limit), Verb::Reserve, Reservation::new)
     }
 
     /// Takes from several limits, all or nothing (RL.ALL).
@@ -233,7 +233,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn all(&self, clauses: impl IntoIterator<Item = Clause>) -> Call<AllReply, All> {
-        Call::all(self, clauses, Verb::Take)
+        Call::all(self, clauses, Verb::Take, |answered| Ok(answered.reply))
     }
 
     /// Takes and reserves of several limits, all or nothing (RL.ALL). What is reserved is settled as one, by one
@@ -259,7 +259,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn acquire_all(&self, clauses: impl IntoIterator<Item = Clause>) -> Call<Reservation, All> {
-        Call::all(self, clauses, Verb::Reserve)
+        Call::all(self, clauses, Verb::Reserve, Reservation::new)
     }
 
     /// Counts a reservation, or what was really used (RL.APPLY); false if it is not held. For what another process reserved,
@@ -383,7 +383,7 @@ impl Limiter {
     ) -> Result<Reply, Error> {
         check_length("length", Some(length))?;
         let clause = Clause::take(key, limit).closing(length);
-        Call::<Reply, L>::single(self, clause, Verb::Close).await
+        Call::<Reply, L>::single(self, clause, Verb::Close, Answered::reply).await
     }
 
     /// Resets the limit of a key (DEL); false if nothing was stored.

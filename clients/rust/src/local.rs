@@ -9,9 +9,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::calls;
-use crate::core::{Core, Failed, Unreachable};
+use crate::clause::Options;
+use crate::core::{Core, Fallback};
 use crate::limit::Limit;
-use crate::options::Options;
 use crate::period::whole_ms;
 use crate::transport::{Command, Value};
 use crate::{process, Decision, Error, Id, Limiter, Reply, Window};
@@ -223,16 +223,10 @@ impl Shared {
 
     /// Returns the result of a take for which the server could not be reached, as `unreachable` says.
     async fn answer_instead(&self, error: Error, quantity: u64) -> Result<Reply, Error> {
-        if !self.core.is_forgiven(&error) {
-            return Err(error);
-        }
         let quantity = i64::try_from(quantity).unwrap_or(i64::MAX);
-        let unreached = |allow| Ok(calls::unreached(allow, quantity, &Options::default()));
-        match &self.core.unreachable {
-            Unreachable::Error => Err(error),
-            Unreachable::Allow => unreached(true),
-            Unreachable::Deny => unreached(false),
-            Unreachable::Limiter(limiter) => {
+        match self.core.fallback(error)? {
+            Fallback::Answer(allow) => Ok(calls::unreached(allow, quantity, &Options::default())),
+            Fallback::Limiter(limiter) => {
                 let take = limiter.take(&self.terms.key, &self.window).quantity(quantity);
                 let reply = take.leave(self.terms.leave).await?;
                 Ok(Reply { reachable: false, ..reply })
@@ -309,7 +303,11 @@ impl Worker {
         }
     }
 
-    fn report(&mut self, process: &Process, outcome: Result<Vec<Result<Value, Error>>, Failed>) {
+    fn report(
+        &mut self,
+        process: &Process,
+        outcome: Result<Vec<Result<Value, Error>>, (Error, bool)>,
+    ) {
         let Some(round) = self.round.take() else { return };
         let mut state = process.lock();
         let now = self.shared.clocks.now();
@@ -324,7 +322,7 @@ impl Worker {
                 });
                 state.leases.receive(round, replies.collect(), now);
             }
-            Err(Failed { error, is_sent }) => state.leases.fail(round, error, is_sent, now),
+            Err((error, is_sent)) => state.leases.fail(round, error, is_sent, now),
         }
         process.round_over.notify_waiters();
     }
@@ -348,7 +346,7 @@ impl Drop for Worker {
         }
         let shared = Arc::clone(&self.shared);
         let Ok(process) = shared.current() else { return };
-        self.report(process, Err(Failed { error: Error::runtime_ended(), is_sent: true }));
+        self.report(process, Err((Error::runtime_ended(), true)));
         process.lock().has_worker = false;
         process.round_over.notify_waiters();
     }
@@ -560,30 +558,18 @@ impl Local {
     ) -> Result<(), Error> {
         loop {
             let round_over = process.round_over.notified();
-            if self.check_or_wake(process, &is_reached)? {
-                return Ok(());
+            {
+                let mut state = process.lock();
+                if is_reached(&state) {
+                    return Ok(());
+                }
+                // Without a worker, the runtime of the last one was shut down.
+                let needs_worker = state.leases.take_due() || !state.has_worker;
+                if needs_worker && !self.shared.wake(process, state) {
+                    return Err(Error::NoRuntime);
+                }
             }
             round_over.await;
-        }
-    }
-
-    /// Returns whether a state is reached. If it is not, ensures that a worker is running.
-    fn check_or_wake(
-        &self,
-        process: &Process,
-        is_reached: impl Fn(&State) -> bool,
-    ) -> Result<bool, Error> {
-        let mut state = process.lock();
-        if is_reached(&state) {
-            return Ok(true);
-        }
-        // Without a worker, the runtime of the last one was shut down.
-        if !state.leases.take_due() && state.has_worker {
-            return Ok(false);
-        }
-        match self.shared.wake(process, state) {
-            true => Ok(false),
-            false => Err(Error::NoRuntime),
         }
     }
 
@@ -612,8 +598,8 @@ impl Local {
         process.lock().leases.close();
         self.wait_until(process, |state| state.leases.is_settled()).await?;
         let unsettled = process.lock().leases.unsettled();
-        let error = unsettled.map(|failure| self.shared.error(&failure));
-        error.filter(|error| !self.shared.core.is_forgiven(error)).map_or(Ok(()), Err)
+        let Some(failure) = unsettled else { return Ok(()) };
+        self.shared.core.fallback(self.shared.error(&failure)).map(drop)
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::options::Options;
+use crate::clause::Options;
 use crate::transport::Value;
 use crate::Error;
 
@@ -443,7 +443,7 @@ pub(crate) fn array(value: &Value) -> Result<&[Value], Error> {
     }
 }
 
-fn fields<const N: usize>(value: &Value) -> Result<&[Value; N], Error> {
+pub(crate) fn fields<const N: usize>(value: &Value) -> Result<&[Value; N], Error> {
     let elements = array(value)?;
     let first = elements.get(..N).and_then(|first| first.try_into().ok());
     first.ok_or_else(|| Error::unexpected("more elements", value))

@@ -9,15 +9,15 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{interval_at, Instant, MissedTickBehavior};
+use tokio::time::{interval, Instant, MissedTickBehavior};
 
+use crate::builders::Answered;
 use crate::calls::{Groups, Request, Reserved, Settle};
-use crate::clause::Clause;
+use crate::clause::{check_length, Clause};
 use crate::core::Outcome;
 use crate::error::listed;
-use crate::options::check_length;
 use crate::reply::Id;
-use crate::server::{after, DEFAULT_TIMEOUT};
+use crate::server::DEFAULT_TIMEOUT;
 use crate::{AllReply, Error, Limiter};
 
 /// The number of renewals in a lease while the work runs.
@@ -129,22 +129,16 @@ struct HeldLimits {
 }
 
 impl HeldLimits {
-    /// Settles all, as one step. Returns the names of the limits whose reservation is not held. `within` is the
-    /// deadline if the limiter has none.
-    async fn settle(&self, how: &Settle, within: Option<Duration>) -> Result<Vec<String>, Error> {
+    /// Settles all, as one step. It is an error if something is not held. `within` is the deadline if the limiter has none.
+    async fn settle(&self, how: &Settle, within: Option<Duration>) -> Result<(), Error> {
         if self.reserved.is_empty() {
-            return Ok(Vec::new());
+            return Ok(());
         }
         let request = Request { within, ..how.request(&self.reserved) };
-        match self.limiter.core().send(request).await? {
-            Outcome::Replies(values, _) => how.read(&values, &self.reserved),
-            Outcome::Unreached(_) => Ok(Vec::new()),
-        }
-    }
-
-    /// Settles all, as one step. It is an error if something is not held.
-    async fn settle_held(&self, how: &Settle) -> Result<(), Error> {
-        match self.settle(how, None).await? {
+        let Outcome::Replies(values, _) = self.limiter.core().send(request).await? else {
+            return Ok(());
+        };
+        match how.read(&values, &self.reserved)? {
             limits if limits.is_empty() => Ok(()),
             limits => Err(Error::Lapsed { limits }),
         }
@@ -163,11 +157,14 @@ impl HeldLimits {
 
     /// Renews the leases, and returns how many were held.
     async fn renew(&self) -> Result<usize, Error> {
-        let lapsed = self.settle(&Settle::Renew(None), Some(DEFAULT_TIMEOUT)).await?;
-        if !lapsed.is_empty() {
-            self.report_lost();
+        match self.settle(&Settle::Renew(None), Some(DEFAULT_TIMEOUT)).await {
+            Ok(()) => Ok(self.reserved.len()),
+            Err(Error::Lapsed { limits }) => {
+                self.report_lost();
+                Ok(self.reserved.len().saturating_sub(limits.len()))
+            }
+            Err(error) => Err(error),
         }
-        Ok(self.reserved.len().saturating_sub(lapsed.len()))
     }
 
     fn report_lost(&self) {
@@ -191,14 +188,9 @@ impl fmt::Debug for Reservation {
 }
 
 impl Reservation {
-    /// Creates the reservation of a call of `limiter`. `by` is the limiter that decided because no server did.
-    pub(crate) fn new(
-        limiter: Limiter,
-        by: Option<Limiter>,
-        limits: Arc<Groups>,
-        reply: AllReply,
-        is_renewed: bool,
-    ) -> Result<Reservation, Error> {
+    /// Creates the reservation of a call.
+    pub(crate) fn new(answered: Answered) -> Result<Reservation, Error> {
+        let Answered { limiter, groups: limits, reply, by, is_renewed } = answered;
         if !reply.is_allowed() {
             return Err(Error::Denied(Box::new(reply)));
         }
@@ -239,9 +231,10 @@ impl Reservation {
         let renewing = runtime.spawn(async move {
             let lease_end = |began: Instant| began.checked_add(lease).unwrap_or(began);
             let mut held_until = lease_end(Instant::now());
-            let mut turns = interval_at(after(pause), pause);
+            let mut turns = interval(pause);
             turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
-            // One that gets no reply in time does not delay the next.
+            turns.tick().await; // at once
+                                // One that gets no reply in time does not delay the next.
             let mut renewals = JoinSet::new();
             loop {
                 let turn = turns.tick().await;
@@ -353,13 +346,13 @@ impl Reservation {
     /// ```
     pub async fn renew(&mut self, lease: impl Into<Option<Duration>>) -> Result<(), Error> {
         let Some(lease) = lease.into() else {
-            return self.held.settle_held(&Settle::Renew(None)).await;
+            return self.held.settle(&Settle::Renew(None), None).await;
         };
         check_length("lease", Some(lease))?;
         // Until the server has replied, either lease may be in force.
         self.lease = self.lease.min(lease);
         self.renew_every(self.lease);
-        self.held.settle_held(&Settle::Renew(Some(lease))).await?;
+        self.held.settle(&Settle::Renew(Some(lease)), None).await?;
         self.lease = lease;
         self.renew_every(lease);
         Ok(())
@@ -416,7 +409,7 @@ impl Reservation {
         let (held, sent) = (Arc::clone(&self.held), how.clone());
         let (report, settled) = oneshot::channel();
         runtime.spawn(async move {
-            if let Err(settled) = report.send(held.settle_held(&sent).await) {
+            if let Err(settled) = report.send(held.settle(&sent, None).await) {
                 held.report_unread(&sent, settled);
             }
         });
@@ -445,7 +438,7 @@ impl Drop for Reservation {
                 true => Settle::Release,
                 false => Settle::Apply(costs),
             });
-            held.report_unread(&how, held.settle_held(&how).await);
+            held.report_unread(&how, held.settle(&how, None).await);
         });
     }
 }

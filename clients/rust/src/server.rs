@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
-use tokio::time::{timeout_at, Instant};
+use tokio::time::{timeout, timeout_at, Instant};
 
 use crate::breaker::{Breaker, PROBE};
 use crate::library::{Failure, Link, Source};
@@ -30,13 +30,6 @@ const MAX_MORE: Duration = Duration::from_millis(20);
 /// The time limit for connecting, if the deadline is not longer, and for the commands of a local limit and renewals, if the
 /// limiter has no deadline.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-const DAY: Duration = Duration::from_secs(86_400);
-
-/// Returns the time after a duration, or after a day if that is too long for a timer.
-pub(crate) fn after(duration: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_add(duration.min(DAY)).unwrap_or(now)
-}
 
 /// Returns whether an error reply means that the server cannot handle the call now: it is loading its data, the replica or
 /// the slot has no master, or only some of the call's keys have moved to another node.
@@ -59,10 +52,6 @@ impl Attempt {
         let began = Instant::now();
         let until = within.and_then(|within| began.checked_add(within));
         Attempt { began, until, waits, is_sent: AtomicBool::new(false) }
-    }
-
-    fn is_sent(&self) -> bool {
-        self.is_sent.load(Relaxed)
     }
 }
 
@@ -111,29 +100,24 @@ impl Server {
         commands: &[Command],
         attempt: &Attempt,
     ) -> Result<Vec<Value>, Error> {
-        match bounded(attempt.until, pin!(self.exchange(commands, attempt))).await {
-            Some(Ok(replies)) => {
-                self.record_reply();
-                let is_demoted = |reply: &Value| matches!(reply, Value::Error(error) if error.code == "READONLY");
-                if replies.iter().any(is_demoted) {
-                    // The next call looks for the master again.
-                    self.disconnect();
-                }
-                Ok(replies)
-            }
-            Some(Err(Unanswered::BreakerIsOpen)) => {
-                Err(Error::failed_before(&self.name(), &self.breaker.reason()))
-            }
-            Some(Err(Unanswered::Failed(failure))) => Err(self.failed(failure, attempt)),
-            None => Err(self.timed_out(attempt)),
+        let exchanged = bounded(attempt.until, pin!(self.exchange(commands, attempt))).await;
+        let Some(exchanged) = exchanged else { return Err(self.timed_out(attempt)) };
+        let replies = exchanged.map_err(|failure| self.failed(failure, attempt))?;
+        self.record_reply();
+        let is_demoted =
+            |reply: &Value| matches!(reply, Value::Error(error) if error.code == "READONLY");
+        if replies.iter().any(is_demoted) {
+            // The next call looks for the master again.
+            self.disconnect();
         }
+        Ok(replies)
     }
 
     async fn exchange(
         self: &Arc<Self>,
         commands: &[Command],
         attempt: &Attempt,
-    ) -> Result<Vec<Value>, Unanswered> {
+    ) -> Result<Vec<Value>, Failure> {
         if self.breaker.is_open() {
             self.probe().await?;
         }
@@ -144,7 +128,7 @@ impl Server {
             false => self.connection(attempt.began).await?,
         };
         attempt.is_sent.store(true, Relaxed);
-        link.send(commands).await.map_err(|reason| Failure::Lost(reason).into())
+        link.send(commands).await.map_err(Failure::NoReply)
     }
 
     /// Returns the connection that calls share. If there is none, it is opened once for all calls that need it, in a task,
@@ -177,7 +161,7 @@ impl Server {
             }
             opened
         });
-        let ended = || Failure::NotConnected("the runtime was shut down".into());
+        let ended = || Failure::NoReply("the runtime was shut down".into());
         opening.await.unwrap_or_else(|_| Err(ended()))
     }
 
@@ -200,33 +184,30 @@ impl Server {
     ///
     /// The call that starts the probe still ends at its deadline. The probe goes on, because connecting may take longer than
     /// that.
-    async fn probe(self: &Arc<Self>) -> Result<(), Unanswered> {
+    async fn probe(self: &Arc<Self>) -> Result<(), Failure> {
         if !self.breaker.may_probe(Instant::now()) {
-            return Err(Unanswered::BreakerIsOpen);
+            return Err(Failure::BreakerIsOpen);
         }
         let probe = Probe(Arc::clone(self));
         let probing = tokio::spawn(async move {
-            let (server, began) = (&probe.0, Instant::now());
+            let (server, attempt) = (&probe.0, Attempt::new(Some(PROBE), false));
             let pinging = async {
                 let link = server.source.connect(PROBE).await?;
-                link.clone().send(&[Command::new("PING")]).await.map_err(Failure::Lost)?;
+                link.clone().send(&[Command::new("PING")]).await.map_err(Failure::NoReply)?;
                 Ok(link)
             };
-            let in_time = timeout_at(after(PROBE), pinging).await;
-            match in_time.unwrap_or_else(|_| Err(Failure::Lost("no reply to PING".into()))) {
+            let in_time = timeout(PROBE, pinging).await;
+            match in_time.unwrap_or_else(|_| Err(Failure::NoReply("no reply to PING".into()))) {
                 Ok(link) => {
                     *server.shared() = Some(link);
                     server.record_reply();
                 }
-                Err(Failure::Login(_) | Failure::Full) => server.record_reply(),
-                Err(Failure::NotConnected(reason) | Failure::Lost(reason)) => {
-                    server.record_failure(began, &reason);
-                }
+                Err(failure) => drop(server.failed(failure, &attempt)),
             }
         });
         let _ = probing.await;
         match self.breaker.is_open() {
-            true => Err(Unanswered::BreakerIsOpen),
+            true => Err(Failure::BreakerIsOpen),
             false => Ok(()),
         }
     }
@@ -244,9 +225,10 @@ impl Server {
         }
     }
 
-    /// Returns the error of a call that failed before its deadline.
+    /// Records why a call failed before its deadline, and returns its error.
     fn failed(&self, failure: Failure, attempt: &Attempt) -> Error {
         match failure {
+            Failure::BreakerIsOpen => Error::failed_before(&self.name(), &self.breaker.reason()),
             Failure::Login(reason) => {
                 self.record_reply();
                 Error::Login(reason)
@@ -255,9 +237,9 @@ impl Server {
                 self.record_reply();
                 Error::server_is_full(&self.name())
             }
-            Failure::NotConnected(reason) | Failure::Lost(reason) => {
+            Failure::NoReply(reason) => {
                 self.record_failure(attempt.began, &reason);
-                Error::lost(&self.name(), &reason, attempt.is_sent())
+                Error::lost(&self.name(), &reason, attempt.is_sent.load(Relaxed))
             }
         }
     }
@@ -273,7 +255,8 @@ impl Server {
         if replied_at.is_none_or(|at| at < attempt.began) {
             self.disconnect();
         }
-        let error = Error::no_reply_in_time(&self.name(), waited, attempt.is_sent());
+        let is_sent = attempt.is_sent.load(Relaxed);
+        let error = Error::no_reply_in_time(&self.name(), waited, is_sent);
         self.record_failure(attempt.began, &error.to_string());
         error
     }
@@ -290,19 +273,6 @@ impl Server {
             }
             _ => Error::Server(reply),
         }
-    }
-}
-
-/// The reason why an exchange ended before the call's deadline.
-enum Unanswered {
-    Failed(Failure),
-    /// Nothing was sent, because earlier calls failed.
-    BreakerIsOpen,
-}
-
-impl From<Failure> for Unanswered {
-    fn from(failure: Failure) -> Unanswered {
-        Unanswered::Failed(failure)
     }
 }
 
@@ -326,7 +296,7 @@ async fn bounded<T>(
         return Some(done);
     }
     let late = until.elapsed().min(MAX_MORE);
-    timeout_at(after(late), work).await.ok()
+    timeout(late, work).await.ok()
 }
 
 /// Polls a future once, and returns its output if it is ready.

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use super::*;
 use crate::transport::Servers;
-use crate::{Decision, Period};
+use crate::{Decision, Period, Unreachable};
 
 thread_local! {
     /// The last reading of the clock, in nanoseconds since 1970.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use super::*;
 use crate::testing::{table, window, Double};
 use crate::transport::{Command, ErrorReply};
+use crate::Unreachable;
 use crate::{breaker, reservation, MemoryLimiter};
 
 /// Takes 1 as soon as a batch has been fetched.
