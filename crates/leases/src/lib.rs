@@ -45,8 +45,8 @@ mod round;
 use std::collections::VecDeque;
 
 use demand::Demand;
+use round::LostReservation;
 pub use round::{ErrorReply, Round, Value};
-use round::{ForcedCount, LostReservation};
 
 const MS: i64 = 1_000_000;
 
@@ -243,7 +243,8 @@ pub struct Leases<E> {
     batches: VecDeque<Batch>,
     settling: Vec<Batch>,
     lost: Vec<LostReservation>,
-    forced: Vec<ForcedCount>,
+    /// Quantities that were spent of reservations that the server has lost.
+    forced: Vec<u64>,
     /// The largest quantity for which a call waits.
     wanted: u64,
     /// The quantity that a call still lacks after the server granted a part.

@@ -42,17 +42,12 @@ struct Request {
     whole: bool,
 }
 
-/// The quantity that was spent of a reservation that the server has lost.
-#[derive(Clone, Debug)]
-pub(super) struct ForcedCount {
-    quantity: u64,
-}
-
 #[derive(Clone, Debug)]
 enum Item {
     Lost(LostReservation),
     Batch(Batch),
-    Force(ForcedCount),
+    /// Counts the quantity that was spent of a reservation that the server has lost.
+    Force(u64),
     Request(Request),
 }
 
@@ -115,7 +110,7 @@ impl<E: Clone> Leases<E> {
                 command.push(number(batch.spent()));
                 command
             }
-            Item::Force(ForcedCount { quantity }) => {
+            Item::Force(quantity) => {
                 let mut command = self.on_window("RL.WINDOW", *quantity);
                 command.extend(words(&[b"FORCE", b"MS"]));
                 command
@@ -256,7 +251,7 @@ impl<E: Clone> Leases<E> {
                 (Item::Batch(batch), Ok(ItemReply::Count(0))) => {
                     let quantity = batch.spent();
                     if quantity > 0 && !batch.was_sent && self.is_held(&batch, now) {
-                        self.forced.push(ForcedCount { quantity });
+                        self.forced.push(quantity);
                     }
                 }
                 (Item::Request(request), Ok(ItemReply::Acquired(acquired))) => {
