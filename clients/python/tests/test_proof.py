@@ -13,6 +13,7 @@ import os
 import random
 import shlex
 import signal
+import statistics
 import tempfile
 import time
 import traceback
@@ -29,6 +30,9 @@ from .spender import Spent, most_in_a_period
 PROCESSES = 16
 SECONDS = float(os.environ.get("LEASES_SECONDS", "6"))
 SEED = int(os.environ.get("PROOF_SEED", "1"))
+#: The part of the limit that is used at least, on a machine on which 95 % of sleeps end in time.
+LEAST_USED = 0.9
+LATE = 0.002
 
 
 #: The commands of processes of the other clients that are built.
@@ -89,7 +93,7 @@ class Crowd:
                 os._exit(outcome)
         return child
 
-    def disturb(self, chance: random.Random) -> None:
+    def disturb(self, chance: random.Random, stops: bool) -> None:
         """Kills or stops a process or neither, and continues processes that were stopped for long enough."""
         at = chance.randrange(PROCESSES)
         if at < PROCESSES // 3:
@@ -97,7 +101,7 @@ class Crowd:
             os.waitpid(self._processes[at], 0)
             self._processes[at] = self._begin(at)
             self.killed += 1
-        elif at not in self._waking and chance.random() < 0.5:
+        elif stops and at not in self._waking and chance.random() < 0.5:
             os.kill(self._processes[at], signal.SIGSTOP)
             self._waking[at] = time.monotonic() + chance.choice([0.5, 1, 2, 20]) * self._lease
             self.stopped += 1
@@ -148,22 +152,25 @@ class Proof(unittest.TestCase):
         lease: int,
         *,
         lasts: float = SECONDS,
-        happen: Callable[[Pair, random.Random], Loss | None] = lambda pair, chance: pair.fail_over(),
+        happen: Callable[[Pair, random.Random], Loss | None] | None = lambda pair, chance: pair.fail_over(),
         others: Sequence[list[str]] = (),
     ) -> None:
         """Asks for one and a half times the limit, with a third of the processes killed and others stopped, while
-        something happens to the servers."""
+        something happens to the servers. If nothing does, no process is stopped, and on a quiet machine nearly all of the
+        limit must be used."""
         limit = window.limit
         chance = random.Random(SEED)
         per_second = 1.5 * limit / seconds / PROCESSES / 1.33
         lost: Loss | None = None
         with Pair() as pair, Crowd(pair.port, window, lease, per_second, lasts, others) as crowd:
             moment = crowd.end - lasts * chance.uniform(0.3, 0.7)
-            has_happened = False
-            while time.monotonic() < crowd.end:
-                time.sleep(chance.uniform(0.02, 0.25))
-                crowd.disturb(chance)
-                if not has_happened and time.monotonic() >= moment:
+            has_happened = happen is None
+            late = []
+            while (begin := time.monotonic()) < crowd.end:
+                time.sleep(pause := chance.uniform(0.02, 0.25))
+                late.append(time.monotonic() - begin - pause)
+                crowd.disturb(chance, stops=happen is not None)
+                if happen and not has_happened and time.monotonic() >= moment:
                     lost, has_happened = happen(pair, chance), True
             outcomes = crowd.outcomes()
             spent = crowd.spent()
@@ -171,20 +178,21 @@ class Proof(unittest.TestCase):
         total = sum(record.quantity for record in spent)
         sliding = most_in_a_period([(record.at, record.quantity) for record in spent], seconds)
         calendar = most_in_a_fixed_window(spent, seconds)
-        could = limit * lasts / seconds
+        used = total * seconds / (limit * lasts)
+        is_quiet = statistics.quantiles(late, n=20)[-1] < LATE
+        what = f"the master died with {lost.commands} commands, {lost.units} units" if lost else "one failover"
         print(
-            f"proof: {total} spent in {lasts:.0f} s ({100 * total / could:.0f} % of the limit), at most {sliding} in "
+            f"proof: {total} spent in {lasts:.0f} s ({100 * used:.0f} % of the limit), at most {sliding} in "
             f"{seconds} s and {calendar} in a window of the calendar, of {limit}; {crowd.killed} killed, "
-            f"{crowd.stopped} stopped; "
-            + (f"the master died with {lost.commands} commands, {lost.units} units" if lost else "one failover"),
+            f"{crowd.stopped} stopped; {what if happen else 'no failover'}; a {'quiet' if is_quiet else 'busy'} machine",
             flush=True,
         )
         most = limit + (lost.units if lost else 0)
         self.assertLessEqual(calendar, most)
         if not window.fixed:
             self.assertLessEqual(sliding, most)
-        # Printed, not asserted: a busy machine may let through little.
-        self.assertGreater(total, 0)
+        # A busy machine may let through little.
+        self.assertGreater(used, LEAST_USED if is_quiet and not happen else 0)
         self.assertTrue(crowd.killed and has_happened)
 
     def test_no_period_has_more_than_the_limit_whatever_dies(self) -> None:
@@ -193,6 +201,10 @@ class Proof(unittest.TestCase):
     @unittest.skipUnless(OTHERS, "PROOF_RUST and PROOF_NODE say what the other clients run")
     def test_no_period_shared_by_several_clients_has_more_than_the_limit(self) -> None:
         self.prove(Window(1000, "1s"), 1.0, 50, others=OTHERS)
+
+    @unittest.skipUnless(OTHERS and (SECONDS >= 40 or os.environ.get("CLIENTS") == "all"), "make test-clients")
+    def test_several_clients_use_nearly_all_of_the_limit_although_some_die(self) -> None:
+        self.prove(Window(1000, "1s"), 1.0, 50, lasts=40, happen=None, others=OTHERS)
 
     def test_no_period_as_short_as_a_lease_has_more_than_the_limit(self) -> None:
         self.prove(Window(300, "300ms"), 0.3, 100, lasts=SECONDS / 2)
