@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::*;
 use crate::server::poll_once;
-use crate::{Clause, Rate, Semaphore, Window};
+use crate::{Clause, Rate, Window};
 
 /// Returns a clock in milliseconds, and a limiter that uses it.
 fn held(builder: MemoryLimiterBuilder) -> (Arc<AtomicU64>, MemoryLimiter) {
@@ -22,18 +22,6 @@ async fn until_waiting(limiter: &Limiter, key: &str, calls: u64) {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), reached).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_call_in_line_is_granted_when_another_gives_back() {
-    let (_, limiter) = held(MemoryLimiter::builder());
-    let jobs = Semaphore::new(1);
-    let mut permit = limiter.acquire("jobs", &jobs).await.unwrap();
-    let call = limiter.acquire("jobs", &jobs).block(Duration::from_secs(60));
-    let waiting = tokio::spawn(call.into_future());
-    until_waiting(&limiter, "jobs", 1).await;
-    permit.release().await.unwrap();
-    assert!(waiting.await.unwrap().is_ok());
 }
 
 #[tokio::test]

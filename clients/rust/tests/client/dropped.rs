@@ -44,6 +44,15 @@ async fn drop_soon(call: impl IntoFuture) {
     sleep(Duration::from_secs(60)).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_a_call_begins_when_it_is_sent() {
+    let reply = Value::Array([0, 5, 4, -1, 0].map(Value::Integer).to_vec());
+    let server = slow(Some((MS * 900, reply)));
+    let call = limiter_on(&server).take("k", &Rate::per("1/s").unwrap()).into_future();
+    sleep(Duration::from_secs(60)).await;
+    assert!(call.await.unwrap().is_allowed());
+}
+
 /// Another holder may have the same id.
 #[tokio::test(start_paused = true)]
 async fn an_id_of_the_callers_is_not_released_unless_the_reply_says_that_it_is_reserved() {

@@ -11,7 +11,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Metadata, Subscriber};
 
-use super::{per_day, until, DEADLINE, MS, PATIENCE};
+use super::{patient, per_day, until, MS, PATIENCE};
 
 /// Records the events of this crate on this thread.
 #[derive(Clone, Default)]
@@ -101,8 +101,7 @@ async fn a_lost_lease_ends_the_future_of_its_reservation_and_is_reported() {
 async fn a_reservation_that_could_not_be_settled_in_the_background_is_reported() {
     let (events, _guard) = Events::start();
     let mut server = Server::start();
-    let builder = Limiter::builder(Servers::open(server.url()).unwrap()).deadline(DEADLINE * 4);
-    let (limiter, window) = (builder.build().unwrap(), per_day(100));
+    let (limiter, window) = (patient(Servers::open(server.url()).unwrap()), per_day(100));
     let lapsing = || limiter.acquire("k", &window).lease(MS).renewed(false);
     let mut lapsed = lapsing().await.unwrap();
     let given_back = lapsing().await.unwrap();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis_ratelimit_client::transport::Servers;
 use redis_ratelimit_client::{
-    Clause, Decision, Error, KeyState, Limiter, MemoryLimiter, Rate, Semaphore, Unreachable, Window,
+    Clause, Decision, Error, Limiter, MemoryLimiter, Rate, Semaphore, Unreachable, Window,
 };
 use support::{Server, Stop};
 use tokio::time::{sleep, timeout};
@@ -64,7 +64,7 @@ async fn leases_are_renewed_while_the_work_runs() {
     let server = Server::start();
     let (limiter, jobs) = (limiter_of(&server), Semaphore::new(5));
     // So long that a busy machine renews it in time.
-    let (begin, lease) = (Instant::now(), MS * 1500);
+    let (begin, lease) = (Instant::now(), MS * 3000);
     let renewed = limiter.acquire("jobs", &jobs).lease(lease).await.unwrap();
     let mut lapsing = limiter.acquire("jobs", &jobs).lease(lease).renewed(false).await.unwrap();
     until(|| async { limiter.held("jobs").await.unwrap().len() == 1 }).await;
@@ -168,14 +168,14 @@ async fn several_reservations_that_were_waited_for_are_renewed_and_settled_as_on
     for limiter in both(&server) {
         let mut permit = limiter.acquire("{k}jobs", &jobs).await.unwrap();
         let clauses = [
-            Clause::acquire("{k}tpm", &window).quantity(3).lease(MS * 600),
-            Clause::acquire("{k}jobs", &jobs).lease(MS * 600),
+            Clause::acquire("{k}tpm", &window).quantity(3).lease(MS * 3000),
+            Clause::acquire("{k}jobs", &jobs).lease(MS * 3000),
         ];
         let mut waits = Box::pin(limiter.acquire_all(clauses).block(PATIENCE).into_future());
         until_waiting(&mut waits, &limiter, "{k}jobs").await;
         permit.release().await.unwrap();
         let mut granted = waits.await.unwrap();
-        sleep(MS * 900).await;
+        sleep(MS * 4000).await;
         granted.set([("{k}tpm", 2)]).unwrap();
         granted.apply().await.unwrap();
         assert_eq!(used(&limiter, "{k}tpm", &window).await, 2);
@@ -369,23 +369,14 @@ async fn what_is_reserved_for_a_call_that_got_no_reply_is_released() {
     until(|| async { held("{k}1").await + held("{k}2").await == 0 }).await;
     // The connection is lost.
     until(|| async { limiter.take("other", &window).await.unwrap().reachable }).await;
-    proxy.delay(DEADLINE / 2);
+    proxy.delay(PATIENCE);
     let (lost, ()) = tokio::join!(limiter.acquire_all(both()).into_future(), async {
         until(|| async { held("{k}1").await == 1 }).await;
         proxy.hang_up();
+        proxy.delay(Duration::ZERO);
     });
     assert!(!lost.unwrap().reply().reachable);
     until(|| async { held("{k}1").await + held("{k}2").await == 0 }).await;
-}
-
-#[tokio::test]
-async fn the_deadline_of_a_call_begins_when_it_is_sent() {
-    let server = Server::start();
-    let builder = Limiter::builder(Servers::open(server.url()).unwrap()).deadline(DEADLINE);
-    let (limiter, window) = (builder.build().unwrap(), per_day(10));
-    let answer = limiter.take("k", &window).into_future();
-    sleep(DEADLINE * 2).await;
-    assert!(answer.await.is_ok());
 }
 
 #[tokio::test]
@@ -437,18 +428,6 @@ async fn errors_say_what_is_wrong_by_their_code() {
     assert_eq!(limiter.top(1).await.unwrap(), []);
     let _ = limiter.take("k", &per_day(1)).await.unwrap();
     assert_eq!(limiter.top(1).await.unwrap()[0].db, 3);
-}
-
-#[tokio::test]
-async fn resp3_answers_the_same() {
-    let server = Server::start();
-    let limiter = Limiter::open(format!("{}?protocol=resp3", server.url())).unwrap();
-    let _ = limiter.take("k", &per_day(5)).await.unwrap();
-    let mut reservation = limiter.acquire("k", &per_day(5)).await.unwrap();
-    let info = limiter.info("k").await.unwrap().unwrap();
-    assert!(matches!(info.state, KeyState::Window { events: 1, held: 1, .. }), "{info:?}");
-    reservation.apply().await.unwrap();
-    assert_eq!(used(&limiter, "k", &per_day(5)).await, 2);
 }
 
 #[tokio::test]
