@@ -319,23 +319,17 @@ impl Take for Window {}
 impl Reserve for Window {}
 impl Reserve for Semaphore {}
 
-impl Limit for Rate {
-    fn to_any(&self) -> AnyLimit {
-        self.0.clone()
-    }
+macro_rules! impl_limit {
+    ($($limit:ident),+) => {
+        $(impl Limit for $limit {
+            fn to_any(&self) -> AnyLimit {
+                self.0.clone()
+            }
+        })+
+    };
 }
 
-impl Limit for Window {
-    fn to_any(&self) -> AnyLimit {
-        self.0.clone()
-    }
-}
-
-impl Limit for Semaphore {
-    fn to_any(&self) -> AnyLimit {
-        self.0.clone()
-    }
-}
+impl_limit!(Rate, Window, Semaphore);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
@@ -479,7 +473,7 @@ impl AnyLimit {
             }
             Numbers::Window { limit, period } => command.number(*limit).displayed(period),
             Numbers::Semaphore(limit) => command.number(*limit).number(0),
-            Numbers::Policy { name, .. } => command.arg_parts(&[b"@", name.as_bytes()]),
+            Numbers::Policy { name, .. } => command.displayed(format_args!("@{name}")),
         };
         command.number(quantity);
         if let Some(buckets) = self.buckets {

@@ -79,11 +79,6 @@ impl Command {
         self
     }
 
-    /// Adds an argument that consists of several parts.
-    pub(crate) fn arg_parts(&mut self, parts: &[&[u8]]) -> &mut Command {
-        self.arg(&parts.concat())
-    }
-
     /// Adds a decimal number.
     pub(crate) fn number(&mut self, number: impl ToRedisArgs) -> &mut Command {
         self.0.arg(number);
