@@ -44,23 +44,25 @@ impl Routes {
     }
 
     /// Sends commands on a key.
-    pub async fn ask(&self, key: &[u8], commands: &[Command], attempt: &Attempt) -> Answer {
+    pub async fn route(&self, key: &[u8], commands: &[Command], attempt: &Attempt) -> Answer {
         match self {
-            Routes::One(server) => Ok((server.ask(commands, attempt).await?, Arc::clone(server))),
+            Routes::One(server) => {
+                Ok((server.exchange(commands, attempt).await?, Arc::clone(server)))
+            }
             // Boxed, so that the future of a call without a cluster stays small.
-            Routes::Cluster(cluster) => Box::pin(cluster.ask(key, commands, attempt)).await,
+            Routes::Cluster(cluster) => Box::pin(cluster.route(key, commands, attempt)).await,
         }
     }
 
     /// Sends commands to each server that has keys.
-    pub async fn ask_each(&self, commands: &[Command], attempt: &Attempt) -> Answer {
+    pub async fn route_to_each(&self, commands: &[Command], attempt: &Attempt) -> Answer {
         let servers = match self {
             Routes::One(server) => vec![Arc::clone(server)],
             Routes::Cluster(cluster) => cluster.masters(attempt).await?,
         };
         let (mut all, mut last) = (Vec::new(), None);
         for server in servers {
-            all.extend(server.ask(commands, attempt).await?);
+            all.extend(server.exchange(commands, attempt).await?);
             last = Some(server);
         }
         let last = last.ok_or_else(|| Error::lost("the cluster", "it has no slots", false))?;
@@ -122,9 +124,9 @@ impl Cluster {
         state.nodes.iter().min_by_key(health).cloned()
     }
 
-    async fn ask(&self, key: &[u8], commands: &[Command], attempt: &Attempt) -> Answer {
+    async fn route(&self, key: &[u8], commands: &[Command], attempt: &Attempt) -> Answer {
         let slot = Slot::for_key(key);
-        let (mut server, mut replies) = self.ask_any(slot, commands, attempt).await?;
+        let (mut server, mut replies) = self.exchange_on(slot, commands, attempt).await?;
         if !replies.iter().any(|reply| matches!(reply, Value::Error(_))) {
             self.state().slots.insert(slot, Arc::clone(&server));
         }
@@ -142,8 +144,8 @@ impl Cluster {
             let again = commands.iter().zip(&redirections).filter(|(_, to)| is_again(to));
             let again: Vec<_> = again.map(|(command, _)| command.clone()).collect();
             let found = match to.is_asking {
-                true => ask_asking(&server, &again, attempt).await?,
-                false => server.ask(&again, attempt).await?,
+                true => exchange_asking(&server, &again, attempt).await?,
+                false => server.exchange(&again, attempt).await?,
             };
             let places = replies.iter_mut().zip(&redirections).filter(|(_, to)| is_again(to));
             places.zip(found).for_each(|((place, _), reply)| *place = reply);
@@ -152,7 +154,7 @@ impl Cluster {
     }
 
     /// Sends commands to the node of a slot, or to another one if it cannot be reached.
-    async fn ask_any(
+    async fn exchange_on(
         &self,
         slot: Slot,
         commands: &[Command],
@@ -160,7 +162,7 @@ impl Cluster {
     ) -> Result<(Arc<Server>, Vec<Value>), Error> {
         let none = || Error::lost("the cluster", "it has no nodes", false);
         let server = self.find(slot).ok_or_else(none)?;
-        let error = match server.ask(commands, attempt).await {
+        let error = match server.exchange(commands, attempt).await {
             Ok(replies) => return Ok((server, replies)),
             Err(error) => error,
         };
@@ -170,7 +172,7 @@ impl Cluster {
             .filter(|_| !is_over && matches!(error, Error::Unreachable { is_sent: false, .. }))
         {
             Some(other) => {
-                let replies = other.ask(commands, attempt).await?;
+                let replies = other.exchange(commands, attempt).await?;
                 Ok((other, replies))
             }
             None => Err(error),
@@ -193,7 +195,7 @@ impl Cluster {
     async fn masters(&self, attempt: &Attempt) -> Result<Vec<Arc<Server>>, Error> {
         let mut command = Command::new("CLUSTER");
         command.arg(b"SLOTS");
-        let (server, replies) = self.ask_any(Slot::for_key(b""), &[command], attempt).await?;
+        let (server, replies) = self.exchange_on(Slot::for_key(b""), &[command], attempt).await?;
         let table = replies.first().unwrap_or(&Value::Nil);
         let mut masters: Vec<Arc<Server>> = Vec::new();
         for range in array(table)? {
@@ -241,7 +243,7 @@ impl Redirection {
 }
 
 /// Sends commands with ASKING before each, or before a whole transaction.
-async fn ask_asking(
+async fn exchange_asking(
     server: &Arc<Server>,
     commands: &[Command],
     attempt: &Attempt,
@@ -250,7 +252,7 @@ async fn ask_asking(
         ([Command::new("ASKING")], if is_transaction(commands) { commands.len() } else { 1 });
     let chunks = commands.chunks(each);
     let all: Vec<_> = chunks.flat_map(|chunk| asking.iter().chain(chunk)).cloned().collect();
-    let mut replies = server.ask(&all, attempt).await?;
+    let mut replies = server.exchange(&all, attempt).await?;
     let mut sent = all.iter().map(|command| command.word(0));
     replies.retain(|_| sent.next() != Some(Some(b"ASKING")));
     Ok(replies)

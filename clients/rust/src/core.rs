@@ -1,4 +1,15 @@
 //! Sends calls, and decides them if no server can be reached.
+//!
+//! ```text
+//! limiter.take(..).await
+//!   Groups::request     checks the limits, and writes the commands          calls.rs, clause.rs, limit.rs
+//!   Core::send          the deadline, and what decides without replies      core.rs
+//!   Core::execute       several commands are one transaction
+//!   Routes::route       the node of the key, and redirections               cluster.rs
+//!   Server::exchange    the connection to one server, and its breaker       server.rs
+//!   Link::send          the crate redis, or another client library          library.rs
+//!   Groups::read        the meaning of the replies                          calls.rs, reply.rs
+//! ```
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -66,7 +77,7 @@ pub(crate) trait InMemory: Send + Sync {
     fn clock(&self) -> Option<Clock>;
 
     /// Returns the replies to commands that do not wait, without others between them.
-    fn ask_together(&self, commands: &[Command]) -> Vec<Value>;
+    fn execute_together(&self, commands: &[Command]) -> Vec<Value>;
 }
 
 /// The outcome of a call.
@@ -139,7 +150,7 @@ impl Core {
         // Many takes, and closing, wait for the outcome.
         let attempt = Attempt::new(Some(self.deadline.unwrap_or(DEFAULT_TIMEOUT)), false);
         let key = commands.first().and_then(|first| first.word(1)).unwrap_or_default();
-        let error = match self.routes.ask(key, commands, &attempt).await {
+        let error = match self.routes.route(key, commands, &attempt).await {
             Ok((replies, server)) => match find_error(&replies, is_not_serving) {
                 Some(error) => server.error(error, has_policy),
                 None => {
@@ -156,12 +167,12 @@ impl Core {
     }
 
     /// Sends the commands of a request, several of them as a transaction. An error reply is an error.
-    async fn ask(&self, request: &Request, attempt: &Attempt) -> Result<Vec<Value>, Error> {
+    async fn execute(&self, request: &Request, attempt: &Attempt) -> Result<Vec<Value>, Error> {
         let commands = &request.commands;
         let is_transaction = commands.len() > 1;
         let (mut replies, server) = match request.key() {
-            None => Box::pin(self.routes.ask_each(commands, attempt)).await?,
-            Some(key) if !is_transaction => self.routes.ask(key, commands, attempt).await?,
+            None => Box::pin(self.routes.route_to_each(commands, attempt)).await?,
+            Some(key) if !is_transaction => self.routes.route(key, commands, attempt).await?,
             Some(key) => {
                 let keys = commands.iter().filter_map(|command| command.word(1));
                 if !self.routes.are_in_one_slot(keys) {
@@ -170,7 +181,7 @@ impl Core {
                 let mut all = vec![Command::new("MULTI")];
                 all.extend_from_slice(commands);
                 all.push(Command::new("EXEC"));
-                self.routes.ask(key, &all, attempt).await?
+                self.routes.route(key, &all, attempt).await?
             }
         };
         if let Some(error) = find_error(&replies, |_| true) {
@@ -213,7 +224,7 @@ impl Core {
     /// Decides a call on keys in memory; `None` if it is for a server or may wait.
     fn decide(&self, request: &Request) -> Option<Result<Outcome, Error>> {
         let memory = self.memory.as_ref().filter(|_| request.block.is_none())?;
-        let replies = memory.ask_together(&request.commands);
+        let replies = memory.execute_together(&request.commands);
         Some(match (replies.as_slice(), &self.routes) {
             ([Value::Error(reply)], Routes::One(server)) if request.commands.len() == 1 => {
                 Err(server.error(reply.clone(), request.has_policy))
@@ -252,7 +263,7 @@ impl Sent {
                 return Err(Error::NoRuntime);
             }
             let Sent { core, request, attempt } = &*self;
-            let error = match core.ask(request, attempt).await {
+            let error = match core.execute(request, attempt).await {
                 Ok(replies) => return Ok(Outcome::Replies(replies, None)),
                 Err(error) => error,
             };

@@ -517,11 +517,11 @@ impl Local {
         match self.decide(quantity, false)? {
             Some(reply) => Ok(reply),
             // Boxed, so that the future of a decision in the process stays small.
-            None => Box::pin(self.ask(quantity)).await,
+            None => Box::pin(self.fetch(quantity)).await,
         }
     }
 
-    async fn ask(&self, quantity: u64) -> Result<Reply, Error> {
+    async fn fetch(&self, quantity: u64) -> Result<Reply, Error> {
         let shared = &self.shared;
         let process = shared.current()?;
         for turn in 0..ROUNDS {

@@ -235,7 +235,7 @@ impl InMemory for Memory {
         self.clock.clone()
     }
 
-    fn ask_together(&self, commands: &[Command]) -> Vec<Value> {
+    fn execute_together(&self, commands: &[Command]) -> Vec<Value> {
         let mut state = self.lock();
         commands.iter().map(|command| self.reply(&mut state, command)).collect()
     }
@@ -273,7 +273,7 @@ impl Memory {
     }
 
     /// Returns the reply to a command that may wait.
-    async fn ask(&self, command: &Command) -> Value {
+    async fn execute_or_wait(&self, command: &Command) -> Value {
         let ticket = {
             let mut state = self.lock();
             match self.call(&mut state, command) {
@@ -310,8 +310,8 @@ impl Connection for InProcess {
     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, String>> {
         Box::pin(async move {
             Ok(match commands {
-                [command] => vec![self.0.ask(command).await],
-                _ => self.0.ask_together(commands),
+                [command] => vec![self.0.execute_or_wait(command).await],
+                _ => self.0.execute_together(commands),
             })
         })
     }

@@ -95,12 +95,12 @@ impl Server {
 
     /// Sends commands, and returns the replies, error replies among them. An error is the one that the call ends with, unless
     /// `unreachable` decides.
-    pub async fn ask(
+    pub async fn exchange(
         self: &Arc<Self>,
         commands: &[Command],
         attempt: &Attempt,
     ) -> Result<Vec<Value>, Error> {
-        let exchanged = bounded(attempt.until, pin!(self.exchange(commands, attempt))).await;
+        let exchanged = bounded(attempt.until, pin!(self.try_exchange(commands, attempt))).await;
         let Some(exchanged) = exchanged else { return Err(self.timed_out(attempt)) };
         let replies = exchanged.map_err(|failure| self.failed(failure, attempt))?;
         self.record_reply();
@@ -113,7 +113,7 @@ impl Server {
         Ok(replies)
     }
 
-    async fn exchange(
+    async fn try_exchange(
         self: &Arc<Self>,
         commands: &[Command],
         attempt: &Attempt,

@@ -172,7 +172,7 @@ impl<R> RateLimitLayer<R> {
     }
 
     /// Asks the limits of a request. Returns the reply with its options for the headers, and what was reserved.
-    async fn ask(
+    async fn decide(
         &self,
         clauses: Vec<Clause>,
         partition_key: Option<Vec<u8>>,
@@ -270,7 +270,7 @@ where
         Box::pin(async move {
             let asked = match clauses.is_empty() {
                 true => Ok(None),
-                false => layer.ask(clauses, key).await.map(Some),
+                false => layer.decide(clauses, key).await.map(Some),
             };
             let mut response = match limits.hold(asked) {
                 Ok(mut hold) => {

@@ -165,7 +165,7 @@ impl Line {
             let refused = Value::Error(ErrorReply::new("READONLY it is a replica"));
             return Ok(vec![refused; commands.len()]);
         }
-        Ok(self.memory.core().memory.as_ref().unwrap().ask_together(commands))
+        Ok(self.memory.core().memory.as_ref().unwrap().execute_together(commands))
     }
 }
 
