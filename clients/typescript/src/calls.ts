@@ -1,112 +1,93 @@
-/** The calls with one limit or none: the words of each command, and how its reply is read. This file does no I/O. */
+/** The calls of a limiter: the words of each command, and how its reply is read. This file does no I/O. */
 
-import { checkFlag, checkOptions, checkSignal, checkText, duration, integer, quote, toMilliseconds } from "./check.js";
-import type { Key, Command, Call } from "./command.js";
-import { checkRate, checkWindow, type Duration, type Integer, type Limit, type Word } from "./limits.js";
-import {
-  limitCallWords,
-  checkCallOptions,
-  CLOSE_OPTIONS,
-  LOOK_OPTIONS,
-  THROTTLE_OPTIONS,
-  WINDOW_OPTIONS,
-  RESERVE_OPTIONS,
-  RENEW_OPTIONS,
-  TOP_OPTIONS,
-  type Options,
-  type CallOptions,
-  type CloseOptions,
-  type ReserveOptions,
-  type RenewOptions,
-  type TopOptions,
-} from "./options.js";
+import { checkFlag, duration, integer, quote, text, toMilliseconds } from "./check.js";
+import type { Call, Command, Key } from "./command.js";
+import type { Duration, Integer, Limit, Word } from "./limits.js";
+import type * as Options from "./options.js";
 import { randomName } from "./random.js";
-import {
-  readReply,
-  readCount,
-  readHeld,
-  readInfo,
-  readPolicies,
-  readTop,
-  unreached,
-  readGranted,
-  readId,
-  readIdAndGranted,
-  readIsFound,
-  readWait,
-  type Held,
-  type Info,
-  type PolicyCounts,
-  type Reply,
-  type TopKey,
-} from "./replies.js";
+import * as replies from "./replies.js";
+import { unreached, type PolicyCounts, type Reply, type TopKey } from "./replies.js";
+import { applyAll, policiesOf, releaseAll, renewAll, severalCall, type Clauses } from "./several.js";
+import * as words from "./words.js";
 
-export const releaseOf = (key: Key, id: string | null | undefined): Command[] =>
-  typeof id === "string" ? [{ key, words: ["RL.RELEASE", key, id] }] : [];
-
-/**
- * Returns the command that gives back what RL.THROTTLE or RL.WINDOW took. What FORCE counted was used, so it stays. So does
- * what AHEAD booked: later bookings do not move, and the next call would get the same turn as one of them.
- */
-export function giveBack(command: string, key: Key, limit: Limit, quantity: Integer, options: Options): Command[] {
-  if (quantity <= 0 || options.force || options.ahead !== undefined) return [];
-  return [{ key, words: [command, key, ...limitCallWords(limit, -quantity, {})] }];
-}
-
-const policyOf = (limit: Limit): string[] => (typeof limit === "string" ? [limit] : []);
+const LOOK = ["quantity", "leave", "signal"];
+const TAKE = [...LOOK, "block", "by", "weight", "atmost"];
+export const RESERVE_OPTIONS = [...TAKE, "lease", "countLapsed", "id"];
 
 /** The methods that ask one limit: the command, the check of the limit, and the options. */
 const LIMIT_METHODS = {
-  throttle: ["RL.THROTTLE", checkRate, THROTTLE_OPTIONS],
-  throttleRo: ["RL.THROTTLE_RO", checkRate, LOOK_OPTIONS],
-  window: ["RL.WINDOW", checkWindow, WINDOW_OPTIONS],
-  windowRo: ["RL.WINDOW_RO", checkWindow, LOOK_OPTIONS],
-  reserve: ["RL.ACQUIRE", checkWindow, RESERVE_OPTIONS],
-  acquireRo: ["RL.ACQUIRE_RO", checkWindow, LOOK_OPTIONS],
+  throttle: ["RL.THROTTLE", words.checkRate, [...TAKE, "force", "ahead", "ban"]],
+  throttleRo: ["RL.THROTTLE_RO", words.checkRate, LOOK],
+  window: ["RL.WINDOW", words.checkWindow, [...TAKE, "force", "countDenied", "ban"]],
+  windowRo: ["RL.WINDOW_RO", words.checkWindow, LOOK],
+  reserve: ["RL.ACQUIRE", words.checkWindow, RESERVE_OPTIONS],
+  acquireRo: ["RL.ACQUIRE_RO", words.checkWindow, LOOK],
 } as const;
 
-/** The name of a method that asks one limit. */
-export type LimitMethod = keyof typeof LIMIT_METHODS;
-
 /** The options of a method that asks one limit. */
-export type LimitOptions = Options & { quantity?: Integer | undefined };
+export type LimitOptions = words.WordOptions & Pick<Options.LookOptions, "quantity" | "signal">;
 
-/** Returns the call of a method that asks one limit. */
-export function limitCall(method: LimitMethod, key: Key, limit: Limit, allOptions: LimitOptions): Call<Reply> {
-  const [command, checkLimit, optionNames] = LIMIT_METHODS[method];
-  checkLimit(method, limit);
-  checkOptions(method, allOptions, optionNames);
-  checkText("key", key);
-  const { quantity = 1, ...options } = allOptions;
-  const { signal, atmost, ahead } = options;
-  checkSignal(signal);
-  const isBooking = ahead !== undefined && !atmost;
-  const call: Call<Reply> = {
-    key,
-    words: [command, key, ...limitCallWords(limit, quantity, options), "MS"],
-    read: method === "acquireRo" ? readId : atmost ? readGranted : isBooking ? readWait : readReply,
-    unreached: (allow) => {
-      // What Redis never denies is always allowed. A negative quantity of RL.ACQUIRE is an error there.
-      const isError = command === "RL.ACQUIRE" && quantity < 0;
-      const isAllowed = allow || options.force === true || (quantity <= 0 && !isError);
-      return unreached(isAllowed, {
-        ...(atmost && { granted: isAllowed ? Number(quantity) : 0 }),
-        ...(isBooking && { waitMs: isAllowed ? 0 : null }),
-      });
-    },
-    blockMs: options.block === undefined ? undefined : toMilliseconds("block", options.block),
-    policies: policyOf(limit),
-    signal,
+/** Returns the maker of the calls of a method that asks one limit. */
+const asking =
+  (method: keyof typeof LIMIT_METHODS) =>
+  (key: Key, limit: Limit, options: LimitOptions): Call<Reply> => {
+    const [command, checkLimit, optionNames] = LIMIT_METHODS[method];
+    checkLimit(method, limit);
+    words.checkCallOptions(method, options, optionNames);
+    text("key", key);
+    const { quantity = 1, signal, atmost, ahead, block } = options;
+    const isBooking = ahead !== undefined && !atmost;
+    const call: Call<Reply> = {
+      key,
+      words: [command, key, ...words.limitCallWords(limit, quantity, options), "MS"],
+      read: replies.readReply,
+      unreached: (allow) => {
+        // What Redis never denies is always allowed. A negative quantity of RL.ACQUIRE is an error there.
+        const isAllowed =
+          allow || options.force === true || (quantity <= 0 && !(command === "RL.ACQUIRE" && quantity < 0));
+        return unreached(isAllowed, {
+          ...(atmost && { granted: isAllowed ? Number(quantity) : 0 }),
+          ...(isBooking && { waitMs: isAllowed ? 0 : null }),
+        });
+      },
+      blockMs: block === undefined ? undefined : toMilliseconds("block", block),
+      policies: policiesOf(limit),
+      signal,
+    };
+    if (atmost) call.read = replies.readGranted;
+    else if (isBooking) call.read = replies.readWait;
+    else if (method === "acquireRo") call.read = replies.readId;
+    if (signal !== undefined && !command.endsWith("_RO")) {
+      call.undo = (answer, isCancelled) =>
+        isCancelled && answer?.allowed ? words.giveBack(command, key, limit, answer.granted ?? quantity, options) : [];
+    }
+    return call;
   };
-  if (command.endsWith("_RO") || signal === undefined) return call;
-  const undo = (answer: Reply | undefined, isCancelled: boolean) =>
-    isCancelled && answer?.allowed ? giveBack(command, key, limit, answer.granted ?? quantity, options) : [];
-  return { ...call, undo };
+
+const askToReserve = asking("reserve");
+
+/** Returns the call of `reserve`, which can be given back. */
+function reserve(key: Key, limit: Limit, options: Options.ReserveOptions): Call<Reply> {
+  words.checkCallOptions("reserve", options, RESERVE_OPTIONS);
+  // With an id of our own, a reservation whose reply is lost can be released.
+  const ownId = options.id === undefined ? randomName() : undefined;
+  const call = askToReserve(key, limit, { ...options, id: options.id ?? ownId });
+  call.read = options.atmost ? replies.readIdAndGranted : replies.readId;
+  call.undo = (answer, isCancelled): Command[] => {
+    // Another reservation may have the caller's id, and the lost reply may have been DUPLICATE.
+    if (answer === undefined) return words.releaseOf(key, ownId);
+    return isCancelled || ownId !== undefined ? words.releaseOf(key, answer.id) : [];
+  };
+  return call;
 }
 
 /** Returns the method that closes a key, and its options. Only the program knows the kind of a policy. */
-export function closing(limit: Limit, ban: Duration, options: CloseOptions): ["throttle" | "window", LimitOptions] {
-  checkOptions("close", options, CLOSE_OPTIONS);
+export function closing(
+  limit: Limit,
+  ban: Duration,
+  options: Options.CloseOptions,
+): ["throttle" | "window", LimitOptions] {
+  words.checkCallOptions("close", options, ["kind", "signal"]);
   const { kind, signal } = options;
   duration("the time of close", ban, 1);
   const isRate = typeof limit === "object" && limit !== null && "burst" in limit;
@@ -117,103 +98,94 @@ export function closing(limit: Limit, ban: Duration, options: CloseOptions): ["t
   return [method, { quantity: 0, force: true, ban, signal }];
 }
 
-/** Returns the call of `reserve`, which can be given back. */
-export function reserve(key: Key, limit: Limit, options: ReserveOptions): Call<Reply> {
-  checkOptions("reserve", options, RESERVE_OPTIONS);
-  // With an id of our own, a reservation whose reply is lost can be released.
-  const ownId = options.id === undefined ? randomName() : undefined;
-  const id = options.id ?? ownId;
-  const undo = (answer: Reply | undefined, isCancelled: boolean): Command[] => {
-    // Another reservation may have the caller's id, and the lost reply may have been DUPLICATE.
-    if (answer === undefined) return releaseOf(key, ownId);
-    return isCancelled || ownId !== undefined ? releaseOf(key, answer.id) : [];
+/** Returns the call of a command with a key and ids. */
+function keyed<T>(
+  command: string,
+  key: Key,
+  ids: readonly string[],
+  read: Call<T>["read"],
+  { signal }: Options.CallOptions,
+  more: Word[] = [],
+): Call<T> {
+  text("key", key);
+  for (const id of ids) text("id", id);
+  return { key, words: [command, key, ...ids, ...more], read, signal };
+}
+
+/** Returns the maker of the calls of a method that takes a key. */
+const ofKey =
+  <T>(method: string, command: string, read: Call<T>["read"]) =>
+  (key: Key, options: Options.CallOptions): Call<T> => {
+    words.checkCallOptions(method, options);
+    return keyed(command, key, [], read, options);
   };
-  const call = limitCall("reserve", key, limit, { ...options, id });
-  return { ...call, read: options.atmost ? readIdAndGranted : readId, undo };
-}
-
-function keyAndIds(key: Key, ids: readonly string[]): Word[] {
-  checkText("key", key);
-  for (const id of ids) checkText("id", id);
-  return [key, ...ids];
-}
-
-export function apply(key: Key, id: string, quantity: Integer | undefined, options: CallOptions): Call<boolean> {
-  const signal = checkCallOptions("apply", options);
-  const words = [
-    "RL.APPLY",
-    ...keyAndIds(key, [id]),
-    ...(quantity === undefined ? [] : [integer("quantity", quantity)]),
-  ];
-  return { key, words, read: readIsFound, signal };
-}
-
-export function release(key: Key, ids: readonly string[], options: CallOptions): Call<number> {
-  const signal = checkCallOptions("release", options);
-  return { key, words: ["RL.RELEASE", ...keyAndIds(key, ids)], read: readCount, signal };
-}
-
-/** Checks the options of a renewal, and returns their words. */
-export function renewWords(options: RenewOptions): Word[] {
-  checkOptions("renew", options, RENEW_OPTIONS);
-  checkSignal(options.signal);
-  return options.lease === undefined ? [] : ["LEASE", duration("lease", options.lease, 1)];
-}
-
-export function renew(key: Key, id: string, options: RenewOptions): Call<boolean> {
-  const optionWords = renewWords(options);
-  const words = ["RL.RENEW", ...keyAndIds(key, [id]), ...optionWords];
-  return { key, words, read: readIsFound, signal: options.signal };
-}
-
-export function held(key: Key, options: CallOptions): Call<Held[]> {
-  const signal = checkCallOptions("held", options);
-  return { key, words: ["RL.HELD", ...keyAndIds(key, [])], read: readHeld, signal };
-}
-
-export function info(key: Key, options: CallOptions): Call<Info | null> {
-  const signal = checkCallOptions("info", options);
-  return { key, words: ["RL.INFO", ...keyAndIds(key, [])], read: readInfo, signal };
-}
-
-export function reset(key: Key, options: CallOptions): Call<boolean> {
-  const signal = checkCallOptions("reset", options);
-  return { key, words: ["DEL", ...keyAndIds(key, [])], read: readIsFound, signal };
-}
-
-export function top(options: TopOptions): Call<TopKey[]> {
-  checkOptions("top", options, TOP_OPTIONS);
-  checkSignal(options.signal);
-  checkFlag("reset", options.reset);
-  const words = ["RL.TOP"];
-  if (options.count !== undefined) words.push("COUNT", integer("count", options.count));
-  if (options.reset) words.push("RESET");
-  const merge = (nodes: TopKey[][]): TopKey[] =>
-    nodes
-      .flat()
-      .sort((one, other) => other.denials - one.denials)
-      .slice(0, Number(options.count ?? 10));
-  return { key: undefined, words, read: readTop, merge, signal: options.signal };
-}
 
 /** Adds up the policies of several nodes. Policies with the same name and different definitions are not added. */
 function sumOfPolicies(nodes: PolicyCounts[][]): PolicyCounts[] {
   const sums = new Map<string, PolicyCounts>();
   for (const policy of nodes.flat()) {
     const nameAndDefinition = `${policy.name} ${policy.definition}`;
-    const sum = sums.get(nameAndDefinition);
-    if (sum === undefined) {
-      sums.set(nameAndDefinition, { ...policy });
-    } else {
-      sum.allowed += policy.allowed;
-      sum.denied += policy.denied;
-      sum.shadowDenied += policy.shadowDenied;
-    }
+    const sum = sums.get(nameAndDefinition) ?? { ...policy, allowed: 0, denied: 0, shadowDenied: 0 };
+    sum.allowed += policy.allowed;
+    sum.denied += policy.denied;
+    sum.shadowDenied += policy.shadowDenied;
+    sums.set(nameAndDefinition, sum);
   }
   return [...sums.values()];
 }
 
-export function policies(options: CallOptions): Call<PolicyCounts[]> {
-  const signal = checkCallOptions("policies", options);
-  return { key: undefined, words: ["RL.POLICIES"], read: readPolicies, merge: sumOfPolicies, signal };
-}
+/** The makers of all calls, by the names of the methods. */
+export const CALLS = {
+  throttle: asking("throttle"),
+  throttleRo: asking("throttleRo"),
+  window: asking("window"),
+  windowRo: asking("windowRo"),
+  reserve,
+  acquireRo: asking("acquireRo"),
+  apply(key: Key, id: string, quantity: Integer | undefined, options: Options.CallOptions): Call<boolean> {
+    words.checkCallOptions("apply", options);
+    const more = quantity === undefined ? [] : [integer("quantity", quantity)];
+    return keyed("RL.APPLY", key, [id], replies.readIsFound, options, more);
+  },
+  release(key: Key, ids: readonly string[], options: Options.CallOptions): Call<number> {
+    words.checkCallOptions("release", options);
+    return keyed("RL.RELEASE", key, ids, replies.readCount, options);
+  },
+  renew(key: Key, id: string, options: Options.RenewOptions): Call<boolean> {
+    return keyed("RL.RENEW", key, [id], replies.readIsFound, options, words.renewWords(options));
+  },
+  held: ofKey("held", "RL.HELD", replies.readHeld),
+  info: ofKey("info", "RL.INFO", replies.readInfo),
+  reset: ofKey("reset", "DEL", replies.readIsFound),
+  all: (clauses: Clauses, options: Options.AllOptions) => severalCall("all", clauses, options),
+  allRo: (clauses: Clauses, options: Options.LookAllOptions) => severalCall("allRo", clauses, options),
+  reserveAll: (clauses: Clauses, options: Options.SeveralOptions) => severalCall("reserve", clauses, options),
+  acquireAll: (clauses: Clauses, options: Options.SeveralOptions) => severalCall("acquire", clauses, options),
+  applyAll,
+  releaseAll,
+  renewAll,
+  top(options: Options.TopOptions): Call<TopKey[]> {
+    words.checkCallOptions("top", options, ["count", "reset", "signal"]);
+    const { count, reset, signal } = options;
+    checkFlag("reset", reset);
+    const optionWords = [
+      ...(count === undefined ? [] : ["COUNT", integer("count", count)]),
+      ...(reset ? ["RESET"] : []),
+    ];
+    const read = (nodes: unknown): TopKey[] => {
+      const keys = replies.readArray(nodes).flatMap(replies.readTop);
+      return keys.sort((one, other) => other.denials - one.denials).slice(0, Number(count ?? 10));
+    };
+    return { key: undefined, words: ["RL.TOP", ...optionWords], isForAll: true, read, signal };
+  },
+  policies(options: Options.CallOptions): Call<PolicyCounts[]> {
+    words.checkCallOptions("policies", options);
+    const read = (nodes: unknown) => sumOfPolicies(replies.readArray(nodes).map(replies.readPolicies));
+    return { key: undefined, words: ["RL.POLICIES"], isForAll: true, read, signal: options.signal };
+  },
+};
+
+/** The name of a maker of calls. */
+export type CallName = keyof typeof CALLS;
+/** The result of a call. */
+export type Result<Name extends CallName> = ReturnType<(typeof CALLS)[Name]> extends Call<infer T> ? T : never;

@@ -26,11 +26,10 @@ export function checkOptions(owner: string, value: unknown, allowed: readonly st
   }
 }
 
-/** Throws a TypeError unless `value` is a key or an id: a string or bytes. */
-export function checkText(name: string, value: unknown): void {
-  if (typeof value !== "string" && !(value instanceof Uint8Array)) {
-    throw new TypeError(`the ${name} must be a string or a Buffer, not ${quote(value)}`);
-  }
+/** Returns a key or an id. Throws a TypeError unless it is a string or bytes. */
+export function text(name: string, value: unknown): string | Buffer {
+  if (typeof value === "string" || value instanceof Uint8Array) return value as string | Buffer;
+  throw new TypeError(`the ${name} must be a string or a Buffer, not ${quote(value)}`);
 }
 
 /** Throws a TypeError unless `value` is true, false or undefined. */

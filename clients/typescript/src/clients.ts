@@ -22,7 +22,7 @@ import {
   type NodeRedisClusterClient,
   type NodeRedisPool,
 } from "./node-redis.js";
-import { OWN_TRANSPORT, sendCommands, type Transport } from "./transport.js";
+import { IS_TRANSPORT, sendCommands, type Transport } from "./transport.js";
 
 export type { Ioredis } from "./ioredis.js";
 export type { NodeRedis } from "./node-redis.js";
@@ -36,7 +36,7 @@ const isFunction = (value: unknown): boolean => typeof value === "function";
 export function transportFor(client: Client, deadline: number): Transport {
   const members = client as unknown as Record<string, unknown>;
   const isObject = typeof members === "object" && members !== null;
-  if (isObject && OWN_TRANSPORT in members) return members[OWN_TRANSPORT] as Transport;
+  if (isObject && IS_TRANSPORT in members) return client as unknown as Transport;
   const isIoredis = isObject && isFunction(members["call"]);
   if (!isIoredis && !(isObject && isFunction(members["sendCommand"]))) {
     const hint =

@@ -17,6 +17,8 @@ export interface Command {
    * reply is the list of their replies, with error replies.
    */
   transaction?: Word[][] | undefined;
+  /** Sends the command to all nodes of a cluster. The reply is the list of their replies. */
+  isForAll?: boolean;
 }
 
 /** A command with a function that reads its reply. */
@@ -24,8 +26,6 @@ export interface Call<T> extends Command {
   read: (reply: unknown) => T;
   /** Returns the result while Redis cannot be reached. Without it, an error is thrown then. */
   unreached?: (allow: boolean) => T;
-  /** Merges the results of several nodes. If it is present, the call is sent to all nodes of a cluster. */
-  merge?: (results: T[]) => T;
   /** The policies in the call. */
   policies?: string[];
   /** Cancels the call. */

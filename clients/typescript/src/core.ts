@@ -1,9 +1,10 @@
 /** Sends calls within the deadline, and decides what they return when Redis cannot be reached. */
 
 import { Breaker, PROBE_MS } from "./breaker.js";
-import type { Call, Command, Key } from "./command.js";
+import { CALLS, type CallName, type Result } from "./calls.js";
 import { checkOptions, lengthMs, notOneOf, quote } from "./check.js";
 import { transportFor, type Client } from "./clients.js";
+import type { Call, Command, Key } from "./command.js";
 import {
   Busy,
   codeOf,
@@ -21,17 +22,8 @@ import { publish } from "./events.js";
 import type { Fallback, Limits } from "./limiter.js";
 import type { Duration } from "./limits.js";
 import { keepReservation, type AllReply } from "./replies.js";
-import {
-  afterReplies,
-  givenUp,
-  limiterClosed,
-  MAX_TIMEOUT_MS,
-  OWN_TRANSPORT,
-  startTimer,
-  within,
-  type Attempt,
-  type Transport,
-} from "./transport.js";
+import { afterReplies, givenUp, limiterClosed, MAX_TIMEOUT_MS, startTimer, within } from "./transport.js";
+import type { Attempt, Transport } from "./transport.js";
 
 /** Options of a Limiter. */
 export interface LimiterOptions {
@@ -68,6 +60,9 @@ const SILENT_DEADLINES = 10;
  * release and the end of the connection.
  */
 export const SECOND_RELEASE_MS = 50;
+
+/** The methods of calls that have another name. */
+const METHODS: Partial<Record<CallName, keyof Limits>> = { reserveAll: "reserve", acquireAll: "reserve" };
 
 /** A result, and the fallback if it is from there. */
 export interface Answer<T> {
@@ -115,7 +110,7 @@ export class Core {
     const deadline = deadlineMs(options.deadline ?? DEFAULT_DEADLINE_MS);
     this.#transport = transportFor(client, deadline);
     this.#unreachable = unreachable;
-    this.#deadline = OWN_TRANSPORT in client ? undefined : deadline;
+    this.#deadline = this.#transport.atOnce === undefined ? deadline : undefined;
   }
 
   get isClosed(): boolean {
@@ -133,43 +128,34 @@ export class Core {
     return this.#unreachable !== "raise" && isUnreachable(error);
   }
 
-  /**
-   * Returns the reply to the call that `makeCall` creates from `args`. A fallback is asked by its method `name`; settling
-   * several reservations has no such method.
-   */
-  async send<Args extends unknown[], T>(
-    name: keyof Limits | undefined,
-    args: Args,
-    makeCall: (...args: Args) => Call<T>,
-  ): Promise<T> {
-    return (await this.answer(name, args, makeCall)).value;
+  /** Returns the reply to the call of this name. */
+  async send<Name extends CallName>(name: Name, ...args: Parameters<(typeof CALLS)[Name]>): Promise<Result<Name>> {
+    return (await this.answer(name, ...args)).value;
   }
 
   /** Does the same, and also returns the fallback if the reply is from there. */
-  async answer<Args extends unknown[], T>(
-    name: keyof Limits | undefined,
-    args: Args,
-    makeCall: (...args: Args) => Call<T>,
-  ): Promise<Answer<T>> {
+  async answer<Name extends CallName>(
+    name: Name,
+    ...args: Parameters<(typeof CALLS)[Name]>
+  ): Promise<Answer<Result<Name>>> {
+    const makeCall = CALLS[name] as unknown as (...given: typeof args) => Call<Result<Name>>;
     const call = makeCall(...args);
     try {
       return { value: await this.ask(call), fallback: undefined };
     } catch (error) {
       // The reason of a signal may look like an outage: AbortSignal.timeout() has a TimeoutError.
       throwIfAborted(call.signal);
-      const { value, fallback } = this.answerWithoutServer<T>(name, args, call, error);
+      const { value, fallback } = this.answerWithoutServer(name, args, call, error);
       return { value: await value, fallback };
     }
   }
 
   /** Returns the server's reply; no fallback is asked. Afterwards `attempt` shows whether the call was sent. */
-  async ask<T>(call: Call<T>, attempt: Attempt = { over: false }): Promise<T> {
+  ask<T>(call: Call<T>, attempt: Attempt = { over: false }): T | Promise<T> {
     throwIfAborted(call.signal);
     if (this.#isClosed) throw limiterClosed();
-    const atOnce = this.#transport.atOnce?.(call);
-    if (atOnce !== undefined) return call.merge === undefined ? call.read(atOnce) : call.merge([call.read(atOnce)]);
-    const reply = await this.#sendWithinDeadline(call, attempt);
-    return call.merge === undefined ? call.read(reply) : call.merge((reply as unknown[]).map(call.read));
+    const reply = this.#transport.atOnce?.(call);
+    return reply === undefined ? this.#sendWithinDeadline(call, attempt).then(call.read) : call.read(reply);
   }
 
   /**
@@ -184,37 +170,34 @@ export class Core {
       // A reply that cannot be read is as good as lost.
     }
     const commands = call.undo?.(result, isCancelled) ?? [];
-    for (const command of commands) await this.ask({ ...command, read: Number }).catch(() => 0);
-    if (result !== undefined || call.blockMs === undefined || commands.length === 0) return;
-    await new Promise((done) => setTimeout(done, SECOND_RELEASE_MS));
-    for (const command of commands) await this.ask({ ...command, read: Number }).catch(() => 0);
+    const isRepeated = result === undefined && call.blockMs !== undefined && commands.length > 0;
+    for (const pauseMs of isRepeated ? [0, SECOND_RELEASE_MS] : [0]) {
+      if (pauseMs > 0) await new Promise((done) => setTimeout(done, pauseMs));
+      // An async function, as `ask` throws if the limiter was closed.
+      for (const command of commands) await (async () => this.ask({ ...command, read: Number }))().catch(() => 0);
+    }
   }
 
-  /** Returns those of the ids that a MemoryLimiter reserved while Redis could not be reached, and that limiter. */
-  fallbackReservations(key: Key, ids: readonly string[]): { fallback: Limits; reserved: string[] } | undefined {
+  /** Returns the limiter that made a reservation while Redis could not be reached, if it can tell. */
+  holderOf(key: Key, id: string): Limits | undefined {
     const fallback = this.#unreachable as Limits | string;
     if (typeof fallback !== "object" || !(HOLDS in fallback)) return undefined;
-    const reserved = ids.filter((id) => (fallback[HOLDS] as (key: Key, id: string) => boolean)(key, id));
-    return reserved.length > 0 ? { fallback, reserved } : undefined;
+    return (fallback[HOLDS] as (key: Key, id: string) => boolean)(key, id) ? fallback : undefined;
   }
 
   /**
    * Returns what `unreachable` decides after an error. Throws the error if it does not mean that Redis cannot be reached.
    */
-  answerWithoutServer<T>(
-    name: keyof Limits | undefined,
-    args: unknown[],
-    call: Call<T>,
-    error: unknown,
-  ): Answer<T | Promise<T>> {
+  answerWithoutServer<T>(name: CallName, args: unknown[], call: Call<T>, error: unknown): Answer<T | Promise<T>> {
     if (!isUnreachable(error)) throw this.#clearerError(call, error);
     const unreachable = this.#unreachable;
     if (call.unreached === undefined || unreachable === "raise") throw error;
     publish("unreachable", () => ({ command: String(call.words[0]), key: call.key, error }));
     if (typeof unreachable === "object") {
-      const method = name && (unreachable[name] as ((...args: unknown[]) => Promise<T>) | undefined);
+      const methods = unreachable as unknown as Record<string, ((...args: unknown[]) => Promise<T>) | undefined>;
+      const method = methods[METHODS[name] ?? name];
       if (method === undefined) throw error;
-      return { value: markUnreachable(method.apply(unreachable, args)), fallback: unreachable as Limits };
+      return { value: markUnreachable(method.apply(unreachable, [...args])), fallback: unreachable as Limits };
     }
     return { value: call.unreached(unreachable === "allow"), fallback: undefined };
   }
@@ -245,10 +228,9 @@ export class Core {
     return breaker;
   }
 
-  /** Sends a call. One with `merge` is sent to all nodes, and their replies are returned. */
-  async #send(call: Command & { merge?: unknown }, attempt: Attempt): Promise<unknown> {
+  async #send(call: Command, attempt: Attempt): Promise<unknown> {
     const transport = this.#transport;
-    if (call.merge === undefined) return transport.send(call, attempt);
+    if (!call.isForAll) return transport.send(call, attempt);
     return transport.sendToAll?.(call, attempt) ?? [await transport.send(call, attempt)];
   }
 

@@ -45,11 +45,6 @@ export function engineModule(): WebAssembly.Module {
   ));
 }
 
-function seed(): bigint {
-  const [high = 0, low = 0] = randomNumbers(2);
-  return BigInt(high) * 2n ** 32n + BigInt(low);
-}
-
 /** Replaces the errors in a JSON reply by ReplyErrors. */
 function revive(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(revive);
@@ -139,7 +134,9 @@ export class Engine {
 
   constructor(module: WebAssembly.Module, share: number) {
     this.#instance = new Instance(module);
-    if (!this.#instance.exports.start(seed(), share)) {
+    const [high = 0, low = 0] = randomNumbers(2);
+    const seed = BigInt(high) * 2n ** 32n + BigInt(low);
+    if (!this.#instance.exports.start(seed, share)) {
       throw new RangeError(`share must be above 0 (from 1/10000) and at most 1, not ${share}`);
     }
   }

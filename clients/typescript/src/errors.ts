@@ -1,14 +1,15 @@
 /** The errors of this library, and which errors of a client library mean that Redis cannot be reached. */
 
-import type { Clause } from "./clauses.js";
-import { headers, problem } from "./http/headers.js";
-import type { Reply } from "./replies.js";
+import { isDecided, retryAfterOf, SHORT_WAIT_MS, UnexpectedReply, unreached, type Reply } from "./replies.js";
+import type { Clause } from "./several.js";
 
 /** An error with the fields of those of the package http-errors, which frameworks send if a route throws it. */
-class HttpError extends Error {
+abstract class HttpError extends Error {
+  abstract readonly reply: Reply;
+
   /** The status of the HTTP response. */
   get status(): 429 | 503 {
-    return problem(this).status;
+    return isDecided(this.reply) ? 429 : 503;
   }
 
   /** The same. */
@@ -18,8 +19,7 @@ class HttpError extends Error {
 
   /** The headers of the HTTP response: Retry-After. Nest does not send them. */
   get headers(): Record<string, string> {
-    const { "Retry-After": retryAfter } = headers(this);
-    return retryAfter === undefined ? {} : { "Retry-After": retryAfter };
+    return retryAfterOf(this.reply);
   }
 
   /** True if the message may be shown to the client. */
@@ -58,7 +58,12 @@ export class DeadlinePassed extends Unreachable {}
  * server accepts no more connections. Also thrown if this program was too busy to read the reply. `unreachable` does not
  * apply, so that an overload is not let through.
  */
-export class Busy extends HttpError {}
+export class Busy extends HttpError {
+  /** @internal That of a denial that no limiter decided. */
+  get reply(): Reply {
+    return unreached(false, { retryAfterMs: SHORT_WAIT_MS });
+  }
+}
 
 /** Thrown if the server does not know a command: it has no redis-ratelimit, or one that is too old. */
 export class MissingModule extends Error {}
@@ -71,9 +76,6 @@ export class UnknownPolicy extends Error {}
  * reply: {@link codeOf} returns DUPLICATE, and `cause` is the client library's error.
  */
 export class Duplicate extends Error {}
-
-/** Thrown if a reply is not one of redis-ratelimit, such as that of a proxy. The call may have been counted. */
-export class UnexpectedReply extends Error {}
 
 /** Thrown by the calls of a limiter or a local limit that was closed, and by calls under way when the limiter was closed. */
 export class Closed extends Error {}
@@ -100,40 +102,19 @@ export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw signal.reason;
 }
 
-const CODES = new Set([
-  ...[
-    "ECONNREFUSED",
-    "ENOENT",
-    "ECONNRESET",
-    "ECONNABORTED",
-    "ETIMEDOUT",
-    "EPIPE",
-    "ENOTFOUND",
-    "EAI_AGAIN",
-    "EHOSTUNREACH",
-  ],
-  ...["ENETUNREACH", "EHOSTDOWN", "ENETDOWN"],
-]);
-const CLASSES = new Set([
-  "Unreachable",
-  "DeadlinePassed",
-  // node-redis
-  "AbortError",
-  "ClientClosedError",
-  "ClientOfflineError",
-  "CommandTimeoutDuringMaintenanceError",
-  "ConnectionTimeoutError",
-  "DisconnectsClientError",
-  "ReconnectStrategyError",
-  "RootNodesUnavailableError",
-  "SocketClosedUnexpectedlyError",
-  "SocketTimeoutDuringMaintenanceError",
-  "SocketTimeoutError",
-  "TimeoutError",
-  // ioredis
-  "ClusterAllFailedError",
-  "MaxRetriesPerRequestError",
-]);
+const words = (text: string): Set<string> => new Set(text.trim().split(/\s+/));
+const CODES = words(`
+  ECONNREFUSED ENOENT ECONNRESET ECONNABORTED ETIMEDOUT EPIPE ENOTFOUND EAI_AGAIN
+  EHOSTUNREACH ENETUNREACH EHOSTDOWN ENETDOWN
+`);
+/** Those of this library, of node-redis and of ioredis. */
+const CLASSES = words(`
+  Unreachable DeadlinePassed
+  AbortError ClientClosedError ClientOfflineError CommandTimeoutDuringMaintenanceError ConnectionTimeoutError
+  DisconnectsClientError ReconnectStrategyError RootNodesUnavailableError SocketClosedUnexpectedlyError
+  SocketTimeoutDuringMaintenanceError SocketTimeoutError TimeoutError
+  ClusterAllFailedError MaxRetriesPerRequestError
+`);
 // The libraries throw these as plain errors.
 const TEXTS = new RegExp(
   "^(Connection is closed\\.|Command timed out|Stream isn't writeable|Cluster isn't ready|Cluster is |None of startup nodes" +

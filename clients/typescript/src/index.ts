@@ -6,25 +6,10 @@
 
 export { clientAddress } from "./http/address.js";
 export type { AddressOptions, RequestWithAddress } from "./http/address.js";
-export { clause } from "./clauses.js";
-export type { Clause, Clauses, Group } from "./clauses.js";
+export { clause } from "./several.js";
+export type { Clause, Clauses, Costs, Group } from "./several.js";
 export type { Key } from "./command.js";
-export type {
-  AllOptions,
-  BlockOptions,
-  CallOptions,
-  ClauseOptions,
-  CloseOptions,
-  LookAllOptions,
-  LookOptions,
-  RenewOptions,
-  ReserveOptions,
-  SeveralOptions,
-  ThrottleOptions,
-  TopOptions,
-  WindowOptions,
-} from "./options.js";
-export type { Costs } from "./several.js";
+export type * from "./options.js";
 export type { Client, Ioredis, NodeRedis } from "./clients.js";
 export {
   Busy,
@@ -36,7 +21,6 @@ export {
   isUnreachable,
   Lapsed,
   MissingModule,
-  UnexpectedReply,
   UnknownPolicy,
   Unreachable,
 } from "./errors.js";
@@ -54,10 +38,9 @@ export type { LimiterOptions } from "./core.js";
 export { Limiter } from "./limiter.js";
 export type { AcquireOptions, Fallback, Limits, Work } from "./limiter.js";
 export type { Reservation } from "./reservation.js";
-export { Rate, semaphore, Window } from "./limits.js";
-export type { Duration, Integer, Limit, Period, PerWindowOptions, Policy, RateOptions, Word } from "./limits.js";
-export type { LocalOptions } from "./leases.js";
-export type { Local } from "./local.js";
+export * from "./limits.js";
+export type { Local, LocalOptions } from "./local.js";
 export { MemoryLimiter } from "./memory.js";
 export type { MemoryLimiterOptions } from "./memory.js";
+export { UnexpectedReply } from "./replies.js";
 export type { AllReply, Held, Info, PolicyCounts, Reply, TopKey } from "./replies.js";

@@ -1,62 +1,22 @@
 /** The limiter, with a method for each command. */
 
-import * as calls from "./calls.js";
-import type { LimitMethod, LimitOptions } from "./calls.js";
+import { closing, RESERVE_OPTIONS } from "./calls.js";
 import { checkOptions, notOneOf, quote } from "./check.js";
 import type { Client } from "./clients.js";
-import { clause, type Clause, type Clauses } from "./clauses.js";
-import type { Call, Key } from "./command.js";
+import type { Key } from "./command.js";
 import { Core, type LimiterOptions } from "./core.js";
 import { Denied, throwIfAborted } from "./errors.js";
-import { isSemaphore, type Duration, type Integer, type Limit, type Policy, type Rate, type Window } from "./limits.js";
-import type { LocalOptions } from "./leases.js";
-import { Local, type Timer } from "./local.js";
-import {
-  RESERVE_OPTIONS,
-  type AllOptions,
-  type CallOptions,
-  type CloseOptions,
-  type LookAllOptions,
-  type LookOptions,
-  type RenewOptions,
-  type ReserveOptions,
-  type SeveralOptions,
-  type ThrottleOptions,
-  type TopOptions,
-  type WindowOptions,
-} from "./options.js";
-import {
-  keepReservation,
-  type AllReply,
-  type Held,
-  type Info,
-  type PolicyCounts,
-  type Reply,
-  type TopKey,
-} from "./replies.js";
+import type { Duration, Integer, Limit, Policy, Rate, Window } from "./limits.js";
+import { Local, type LocalOptions, type Timer } from "./local.js";
+import type * as Options from "./options.js";
+import { keepReservation } from "./replies.js";
+import type { AllReply, Held, Info, PolicyCounts, Reply, TopKey } from "./replies.js";
 import { Reservation } from "./reservation.js";
-import { severalCall } from "./several.js";
+import { clause, type Clauses } from "./several.js";
+import { isSemaphore } from "./words.js";
 
 /** The methods of a limiter that send calls. An object with them can be the fallback of another limiter. */
-export type Limits = Pick<
-  Limiter,
-  | "throttle"
-  | "throttleRo"
-  | "window"
-  | "windowRo"
-  | "reserve"
-  | "acquireRo"
-  | "apply"
-  | "release"
-  | "renew"
-  | "held"
-  | "all"
-  | "allRo"
-  | "reset"
-  | "info"
-  | "top"
-  | "policies"
->;
+export type Limits = Omit<Limiter, "close" | "acquire" | "local">;
 
 /**
  * A limiter that decides for another one while Redis cannot be reached, or an object with some of its methods. A call of a
@@ -65,7 +25,7 @@ export type Limits = Pick<
 export type Fallback = Pick<Limits, "throttle"> & Partial<Limits>;
 
 /** Options of Limiter.acquire. */
-export interface AcquireOptions extends ReserveOptions {
+export interface AcquireOptions extends Options.ReserveOptions {
   /**
    * The method that settles the reservation when the work succeeds. Default: "release" for a semaphore, which cannot be
    * applied, else "apply".
@@ -79,15 +39,13 @@ export type Work<T> = (reservation: Reservation) => T | PromiseLike<T>;
 const isClauses = (target: Key | Clauses): target is Clauses => Array.isArray(target);
 
 /** Splits what follows the limits: the options, which may be left out, and the work, without which the caller settles. */
-function optionsAndWork<Options extends object>(
-  given: readonly unknown[],
-): [Partial<Options>, Work<unknown> | undefined] {
+function optionsAndWork<Given extends object>(given: readonly unknown[]): [Partial<Given>, Work<unknown> | undefined] {
   const [options = {}, work] = typeof given[0] === "function" ? [{}, given[0]] : given;
   // The work is undefined if there is none, and also by mistake.
   if ((work !== undefined || given.length > 1) && typeof work !== "function") {
     throw new TypeError(`acquire takes the work as a function, not ${quote(work)}`);
   }
-  return [options as Partial<Options>, work as Work<unknown> | undefined];
+  return [options as Partial<Given>, work as Work<unknown> | undefined];
 }
 
 /**
@@ -124,41 +82,37 @@ export class Limiter {
    * away, also those who wait: for a caller whom an upstream sent away, see {@link retryAfter}. A ban that ends later stays
    * as it is.
    */
-  close(key: Key, limit: Limit, ban: Duration, options?: CloseOptions): Promise<Reply>;
+  close(key: Key, limit: Limit, ban: Duration, options?: Options.CloseOptions): Promise<Reply>;
   close(...given: unknown[]): unknown {
-    if (given.length > 0) return this.#closeKey(...(given as [Key, Limit, Duration, CloseOptions?]));
+    if (given.length > 0) return this.#closeKey(...(given as [Key, Limit, Duration, Options.CloseOptions?]));
     for (const local of this.#locals) local.drop();
     this.#locals.clear();
     return this.#core.close();
   }
 
-  async #closeKey(key: Key, limit: Limit, ban: Duration, options: CloseOptions = {}): Promise<Reply> {
-    const [method, ownOptions] = calls.closing(limit, ban, options);
-    return this.#askOne(method, key, limit, ownOptions);
-  }
-
-  #askOne(method: LimitMethod, ...args: [Key, Limit, LimitOptions]): Promise<Reply> {
-    return this.#core.send(method, args, (...given) => calls.limitCall(method, ...given));
+  async #closeKey(key: Key, limit: Limit, ban: Duration, options: Options.CloseOptions = {}): Promise<Reply> {
+    const [method, ownOptions] = closing(limit, ban, options);
+    return this.#core.send(method, key, limit, ownOptions);
   }
 
   /** RL.THROTTLE: a steady rate with bursts. A negative quantity gives back. */
-  throttle(key: Key, rate: Rate | Policy, options: ThrottleOptions = {}): Promise<Reply> {
-    return this.#askOne("throttle", key, rate, options);
+  throttle(key: Key, rate: Rate | Policy, options: Options.ThrottleOptions = {}): Promise<Reply> {
+    return this.#core.send("throttle", key, rate, options);
   }
 
   /** RL.THROTTLE_RO: what throttle would return now. */
-  throttleRo(key: Key, rate: Rate | Policy, options: LookOptions = {}): Promise<Reply> {
-    return this.#askOne("throttleRo", key, rate, options);
+  throttleRo(key: Key, rate: Rate | Policy, options: Options.LookOptions = {}): Promise<Reply> {
+    return this.#core.send("throttleRo", key, rate, options);
   }
 
   /** RL.WINDOW: at most this many in any period. A negative quantity gives back the oldest. */
-  window(key: Key, window: Window | Policy, options: WindowOptions = {}): Promise<Reply> {
-    return this.#askOne("window", key, window, options);
+  window(key: Key, window: Window | Policy, options: Options.WindowOptions = {}): Promise<Reply> {
+    return this.#core.send("window", key, window, options);
   }
 
   /** RL.WINDOW_RO: what window would return now. */
-  windowRo(key: Key, window: Window | Policy, options: LookOptions = {}): Promise<Reply> {
-    return this.#askOne("windowRo", key, window, options);
+  windowRo(key: Key, window: Window | Policy, options: Options.LookOptions = {}): Promise<Reply> {
+    return this.#core.send("windowRo", key, window, options);
   }
 
   /**
@@ -173,26 +127,26 @@ export class Limiter {
    * RL.ACQUIRE: reserves, for `await using`, or to be settled by hand. The lease is renewed until then, or until the program
    * drops the reservation.
    */
-  acquire(key: Key, window: Window | Policy, options?: ReserveOptions): Promise<Reservation>;
+  acquire(key: Key, window: Window | Policy, options?: Options.ReserveOptions): Promise<Reservation>;
   /**
    * RL.ALL: reserves several limits, does the work and settles them in one step. While the work runs, their leases are
    * renewed. If the work fails, all reservations are released. Otherwise all are applied, with what was set or else with
    * what was reserved, and semaphores are released.
    */
-  acquire<T>(clauses: Clauses, options: SeveralOptions, work: Work<T>): Promise<T>;
+  acquire<T>(clauses: Clauses, options: Options.SeveralOptions, work: Work<T>): Promise<T>;
   acquire<T>(clauses: Clauses, work: Work<T>): Promise<T>;
   /**
    * RL.ALL: reserves several limits, for `await using`, or to be settled by hand. Their leases are renewed until then, or
    * until the program drops the reservation.
    */
-  acquire(clauses: Clauses, options?: SeveralOptions): Promise<Reservation>;
+  acquire(clauses: Clauses, options?: Options.SeveralOptions): Promise<Reservation>;
   acquire(target: Key | Clauses, ...rest: readonly unknown[]): Promise<unknown> {
     return isClauses(target) ? this.#acquireSeveral(target, rest) : this.#acquireOne(target, rest);
   }
 
   async #acquireSeveral(clauses: Clauses, rest: readonly unknown[]): Promise<unknown> {
-    const [options, work] = optionsAndWork<SeveralOptions>(rest);
-    const reply = await this.#askSeveral("acquire", clauses, options);
+    const [options, work] = optionsAndWork<Options.SeveralOptions>(rest);
+    const reply = await this.#askSeveral("acquireAll", clauses, options);
     const { reservation } = reply;
     if (reservation === undefined) throw new Denied(reply, clauses.flat());
     return this.#run(work, reservation, options.signal, "apply", false);
@@ -206,14 +160,9 @@ export class Limiter {
     if (settle !== undefined && settle !== "apply" && settle !== "release") {
       throw notOneOf("settle", '"apply" or "release"', settle);
     }
-    const args: [Key, Window | Policy, ReserveOptions] = [key, window, reserve];
-    const makeCall = (...given: typeof args): Call<Reply> => {
-      const call = calls.reserve(...given);
-      // The server would refuse to apply it, but only after the work.
-      if (settle === "apply" && isSemaphore(window)) throw notOneOf("settle", '"release" for a semaphore', settle);
-      return call;
-    };
-    const { value: reply, fallback } = await this.#core.answer("reserve", args, makeCall);
+    // The server would refuse to apply it, but only after the work.
+    if (settle === "apply" && isSemaphore(window)) throw notOneOf("settle", '"release" for a semaphore', settle);
+    const { value: reply, fallback } = await this.#core.answer("reserve", key, window, reserve);
     const limits = [clause.acquire(key, window, { lease: reserve.lease })];
     if (!reply.allowed) throw new Denied(reply, limits);
     const reservation = new Reservation(fallback ?? this, limits, reply, this.#core);
@@ -246,38 +195,34 @@ export class Limiter {
 
   /** Asks several limits by RL.ALL, and adds the reservation to the reply. */
   async #askSeveral(
-    method: "all" | "reserve" | "acquire",
+    name: "all" | "reserveAll" | "acquireAll",
     clauses: Clauses,
-    options: AllOptions = {},
+    options: Options.AllOptions = {},
   ): Promise<AllReply> {
-    const name = method === "all" ? "all" : "reserve";
-    const makeCall = (...args: [Clauses, AllOptions]) => severalCall(method, ...args);
-    const { value: reply, fallback } = await this.#core.answer(name, [clauses, options], makeCall);
-    const limits: Clause[] = clauses.flat();
-    const reserves = options.force !== true && limits.some((limit) => limit.reserves);
-    if (reserves && reply.allowed) {
-      const settleAll = (call: Call<string[]>) => this.#core.send(undefined, [], () => call);
-      keepReservation(reply, new Reservation(fallback ?? this, limits, reply, this.#core, settleAll));
+    const { value: reply, fallback } = await this.#core.answer(name, clauses, options);
+    const limits = clauses.flat();
+    if (options.force !== true && reply.allowed && limits.some(({ reserves }) => reserves)) {
+      keepReservation(reply, new Reservation(fallback ?? this, limits, reply, this.#core));
     }
     return reply;
   }
 
   /** RL.ACQUIRE: reserves, for the caller to settle with apply or release. */
-  reserve(key: Key, window: Window | Policy, options?: ReserveOptions): Promise<Reply>;
+  reserve(key: Key, window: Window | Policy, options?: Options.ReserveOptions): Promise<Reply>;
   /** RL.ALL: reserves several limits, for the caller to settle with the `reservation` of the reply. */
-  reserve(clauses: Clauses, options?: SeveralOptions): Promise<AllReply>;
+  reserve(clauses: Clauses, options?: Options.SeveralOptions): Promise<AllReply>;
   reserve(
     target: Key | Clauses,
-    windowOrOptions?: Window | Policy | SeveralOptions,
-    options: ReserveOptions = {},
+    windowOrOptions?: Window | Policy | Options.SeveralOptions,
+    options: Options.ReserveOptions = {},
   ): Promise<Reply | AllReply> {
-    if (isClauses(target)) return this.#askSeveral("reserve", target, windowOrOptions as SeveralOptions | undefined);
-    return this.#core.send("reserve", [target, windowOrOptions as Window | Policy, options], calls.reserve);
+    if (isClauses(target)) return this.#askSeveral("reserveAll", target, windowOrOptions as Options.SeveralOptions);
+    return this.#core.send("reserve", target, windowOrOptions as Window | Policy, options);
   }
 
   /** RL.ACQUIRE_RO: what reserve would return now, without an id. */
-  acquireRo(key: Key, window: Window | Policy, options: LookOptions = {}): Promise<Reply> {
-    return this.#askOne("acquireRo", key, window, options);
+  acquireRo(key: Key, window: Window | Policy, options: Options.LookOptions = {}): Promise<Reply> {
+    return this.#core.send("acquireRo", key, window, options);
   }
 
   /**
@@ -286,94 +231,76 @@ export class Limiter {
    * RangeError for a window with the period 0, and for a lease shorter than 20 ms.
    */
   local(key: Key, window: Window | Policy, options: LocalOptions = {}): Local {
-    const local = new Local(
-      {
-        ask: (call, attempt) => this.#core.ask(call, attempt),
-        isForgiven: (error) => this.#core.isForgiven(error),
-        recordClose: (closed) => this.#locals.delete(closed),
-        answerWithoutServer: (quantity, error) => {
-          const args: [Key, Window | Policy, WindowOptions] = [key, window, { quantity, leave: options.leave }];
-          return this.#core.answerWithoutServer<Reply>("window", args, calls.limitCall("window", ...args), error).value;
-        },
-      },
-      key,
-      window,
-      options,
-      this.#timer,
-    );
+    const local = new Local(this.#core, key, window, options, this.#timer, (closed) => this.#locals.delete(closed));
     this.#locals.add(local);
     return local;
   }
 
   /** RL.APPLY: counts a reservation, or what was really used. Returns false if the reservation is not held. */
-  apply(key: Key, id: string, quantity?: Integer, options: CallOptions = {}): Promise<boolean> {
-    const elsewhere = this.#core.fallbackReservations(key, [id]);
-    if (elsewhere !== undefined) return elsewhere.fallback.apply(key, id, quantity, options);
-    return this.#core.send("apply", [key, id, quantity, options], calls.apply);
+  apply(key: Key, id: string, quantity?: Integer, options: Options.CallOptions = {}): Promise<boolean> {
+    const holder = this.#core.holderOf(key, id);
+    return holder?.apply(key, id, quantity, options) ?? this.#core.send("apply", key, id, quantity, options);
   }
 
   /** RL.RELEASE: gives reservations back. Returns how many were held. Options may follow the ids. */
-  release(key: Key, ...ids: string[] | [...ids: string[], options: CallOptions]): Promise<number> {
+  async release(key: Key, ...ids: string[] | [...ids: string[], options: Options.CallOptions]): Promise<number> {
     const last = ids.at(-1);
     const options = typeof last === "object" && !(last instanceof Uint8Array) ? last : {};
-    return this.#release(key, (options === last ? ids.slice(0, -1) : ids) as string[], options);
-  }
-
-  async #release(key: Key, ids: string[], options: CallOptions): Promise<number> {
-    const elsewhere = this.#core.fallbackReservations(key, ids);
-    if (elsewhere === undefined) return this.#core.send("release", [key, ids, options], calls.release);
-    const { fallback, reserved } = elsewhere;
-    const released = await fallback.release(key, ...reserved, options);
-    const others = ids.filter((id) => !reserved.includes(id));
-    return released + (others.length > 0 ? await this.#release(key, others, options) : 0);
+    const given = (options === last ? ids.slice(0, -1) : ids) as string[];
+    const here: string[] = [];
+    let released = 0;
+    for (const id of given) {
+      const holder = this.#core.holderOf(key, id);
+      if (holder === undefined) here.push(id);
+      else released += await holder.release(key, id, options);
+    }
+    if (here.length === 0 && given.length > 0) return released;
+    return released + (await this.#core.send("release", key, here, options));
   }
 
   /** RL.RENEW: restarts the lease. Returns false if the reservation is not held. */
-  renew(key: Key, id: string, options: RenewOptions = {}): Promise<boolean> {
-    const elsewhere = this.#core.fallbackReservations(key, [id]);
-    if (elsewhere !== undefined) return elsewhere.fallback.renew(key, id, options);
-    return this.#core.send("renew", [key, id, options], calls.renew);
+  renew(key: Key, id: string, options: Options.RenewOptions = {}): Promise<boolean> {
+    const holder = this.#core.holderOf(key, id);
+    return holder?.renew(key, id, options) ?? this.#core.send("renew", key, id, options);
   }
 
   /** RL.HELD: returns the live reservations, oldest first. */
-  held(key: Key, options: CallOptions = {}): Promise<Held[]> {
-    return this.#core.send("held", [key, options], calls.held);
+  held(key: Key, options: Options.CallOptions = {}): Promise<Held[]> {
+    return this.#core.send("held", key, options);
   }
 
   /**
    * RL.ALL: several limits, all or nothing. The reply's `paid` names the limits that took, and its `reservation` settles all
    * that was reserved.
    */
-  all(clauses: Clauses, options: AllOptions = {}): Promise<AllReply> {
+  all(clauses: Clauses, options: Options.AllOptions = {}): Promise<AllReply> {
     return this.#askSeveral("all", clauses, options);
   }
 
   /** RL.ALL_RO: what all would return now. */
-  allRo(clauses: Clauses, options: LookAllOptions = {}): Promise<AllReply> {
-    return this.#core.send("allRo", [clauses, options], (...args: [Clauses, AllOptions]) =>
-      severalCall("allRo", ...args),
-    );
+  allRo(clauses: Clauses, options: Options.LookAllOptions = {}): Promise<AllReply> {
+    return this.#core.send("allRo", clauses, options);
   }
 
   /** DEL: resets the limit of a key. Returns false if nothing was stored. */
-  reset(key: Key, options: CallOptions = {}): Promise<boolean> {
-    return this.#core.send("reset", [key, options], calls.reset);
+  reset(key: Key, options: Options.CallOptions = {}): Promise<boolean> {
+    return this.#core.send("reset", key, options);
   }
 
   /** RL.INFO: returns the state of a key, which shows why it is limited; null if the key does not exist. */
-  info(key: Key, options: CallOptions = {}): Promise<Info | null> {
-    return this.#core.send("info", [key, options], calls.info);
+  info(key: Key, options: Options.CallOptions = {}): Promise<Info | null> {
+    return this.#core.send("info", key, options);
   }
 
   /**
    * RL.TOP: returns the keys with the most denials in the last 10 to 20 minutes, most first. Asks all nodes of a cluster.
    */
-  top(options: TopOptions = {}): Promise<TopKey[]> {
-    return this.#core.send("top", [options], calls.top);
+  top(options: Options.TopOptions = {}): Promise<TopKey[]> {
+    return this.#core.send("top", options);
   }
 
   /** RL.POLICIES: returns the policies, with how many calls each allowed and denied. Adds up the nodes of a cluster. */
-  policies(options: CallOptions = {}): Promise<PolicyCounts[]> {
-    return this.#core.send("policies", [options], calls.policies);
+  policies(options: Options.CallOptions = {}): Promise<PolicyCounts[]> {
+    return this.#core.send("policies", options);
   }
 }

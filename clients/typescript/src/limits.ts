@@ -1,6 +1,6 @@
-/** Limits, and their words in commands. */
+/** Limits, as a program writes them. */
 
-import { checkFlag, checkOptions, integer, isPeriod, quote } from "./check.js";
+import { checkOptions, integer, quote } from "./check.js";
 
 /** One word of a command. */
 export type Word = string | Buffer;
@@ -112,93 +112,4 @@ export const Window = {
 /** Returns the window of a semaphore: at most `limit` are held at the same time. */
 export function semaphore(limit: Integer): Window {
   return { limit, period: 0 };
-}
-
-const RATE_FIELDS = ["burst", "count", "period"];
-const WINDOW_FIELDS = ["limit", "period", "buckets", "fixed", "start", "tz", "unit"];
-
-function hasFields(value: unknown, required: readonly string[], allowed: readonly string[]): boolean {
-  if (typeof value !== "object" || value === null) return false;
-  for (const name in value) if (!allowed.includes(name)) return false;
-  return required.every((name) => name in value);
-}
-
-const isRate = (value: unknown): boolean => hasFields(value, RATE_FIELDS, RATE_FIELDS);
-const isWindow = (value: unknown): boolean => hasFields(value, ["limit", "period"], WINDOW_FIELDS);
-
-function checkPolicy(text: string, parser: "Rate.per" | "Window.per"): void {
-  if (text.startsWith("@")) return;
-  if (/^\s*\d/.test(text)) throw new RangeError(`a limit in words must be made by ${parser}(${quote(text)})`);
-  throw new RangeError(`the policy ${quote(text)} must begin with @`);
-}
-
-/** Throws a TypeError unless `limit` is a rate or a policy, and a RangeError for a policy without @. */
-export function checkRate(method: string, limit: unknown): void {
-  if (typeof limit === "string") checkPolicy(limit, "Rate.per");
-  else if (!isRate(limit)) {
-    const actual = `${isWindow(limit) ? "the window " : ""}${quote(limit)}`;
-    throw new TypeError(`${method} takes a rate { burst, count, period } or "@policy", not ${actual}`);
-  }
-}
-
-/** Throws a TypeError unless `limit` is a window or a policy, and a RangeError for a policy without @. */
-export function checkWindow(method: string, limit: unknown): void {
-  if (typeof limit === "string") checkPolicy(limit, "Window.per");
-  else if (!isWindow(limit)) {
-    const fields = "limit, period, buckets?, fixed?, start?, tz?, unit?";
-    const actual = `${isRate(limit) ? "the rate " : ""}${quote(limit)}`;
-    throw new TypeError(`${method} takes a window { ${fields} } or "@policy", not ${actual}`);
-  }
-}
-
-function periodWord(period: Period): string {
-  if (isPeriod(period)) return period;
-  if (typeof period === "string") {
-    const units = '"10s", with one of the units ms, s, min, h, d, w, mo and y';
-    throw new RangeError(`period must be seconds, or a text such as ${units}, not ${quote(period)}`);
-  }
-  return integer("period", period);
-}
-
-/** Returns the words of a limit that come before the quantity. */
-export function limitWords(limit: Limit): string[] {
-  if (typeof limit === "string") return [limit];
-  if ("burst" in limit) return [integer("burst", limit.burst), integer("count", limit.count), periodWord(limit.period)];
-  return [integer("limit", limit.limit), periodWord(limit.period)];
-}
-
-/** Throws unless `unit` can be put into HTTP headers. */
-function checkUnit(unit: unknown): void {
-  if (unit === undefined) return;
-  if (typeof unit !== "string") throw new TypeError(`unit must be a text such as "tokens", not ${quote(unit)}`);
-  if (!/^[ -~]+$/.test(unit)) throw new RangeError(`unit must be printable ASCII such as "tokens", not ${quote(unit)}`);
-}
-
-/** Returns the words of a limit that are among the options. */
-export function limitOptions(limit: Limit): string[] {
-  if (typeof limit === "string" || "burst" in limit) return [];
-  // Most windows have only a limit and a period.
-  if (Object.keys(limit).length === 2) return [];
-  const { buckets, fixed, start, tz } = limit;
-  checkUnit(limit.unit);
-  checkFlag("fixed", fixed);
-  for (const [name, value] of Object.entries({ start, tz })) {
-    if (value === undefined) continue;
-    if (typeof value !== "string") throw new TypeError(`${name} must be a string, not ${quote(value)}`);
-    if (!fixed) throw new RangeError(`${name} must be used with fixed`);
-  }
-  if (tz !== undefined && start?.toLowerCase() === "first") {
-    throw new RangeError('tz and start "first" must not be used together');
-  }
-  if (buckets !== undefined && fixed) throw new RangeError("buckets and fixed must not be used together");
-  const words = buckets === undefined ? [] : ["BUCKETS", integer("buckets", buckets)];
-  if (fixed) words.push("FIXED");
-  if (start !== undefined) words.push("FROM", start);
-  if (tz !== undefined) words.push("TZ", tz);
-  return words;
-}
-
-/** Returns whether a window is a semaphore; false for a policy, of which only the server knows. */
-export function isSemaphore(window: Window | Policy): boolean {
-  return typeof window !== "string" && String(window.period) === "0";
 }

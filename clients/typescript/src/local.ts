@@ -1,39 +1,36 @@
-/** A limit that is decided in the process. It does the I/O of its leases, see leases.ts, and answers the calls that wait. */
+/**
+ * A limit that is decided in the process. crates/leases, which is part of the engine, decides what is spent, and which batches
+ * are reserved and settled, see native/src/leases.rs. This file sends the commands, and answers the calls that wait.
+ */
 
-import { quote } from "./check.js";
-import type { Call, Key } from "./command.js";
-import { Closed, isErrorReply, isNotServing, throwIfAborted } from "./errors.js";
+import { CALLS } from "./calls.js";
+import { checkOptions, integer, minPeriodMs, quote, text, toMilliseconds } from "./check.js";
+import type { Key } from "./command.js";
+import type { Core } from "./core.js";
+import { engineModule, Instance } from "./engine.js";
+import { Closed, codeOf, DeadlinePassed, isErrorReply, isNotServing, throwIfAborted } from "./errors.js";
 import { publish } from "./events.js";
-import {
-  checkTerms,
-  leaseInstance,
-  Leases,
-  readLeaseReply,
-  type Clock,
-  type LocalOptions,
-  type Terms,
-} from "./leases.js";
-import type { Policy, Window, Word } from "./limits.js";
-import { checkCallOptions, type CallOptions } from "./options.js";
-import type { Reply } from "./replies.js";
+import type { Duration, Integer, Policy, Window, Word } from "./limits.js";
+import type { CallOptions, WindowOptions } from "./options.js";
+import { randomName } from "./random.js";
+import { readCount, readId, readIdAndGranted, readReply, replyWith, UnexpectedReply, type Reply } from "./replies.js";
 import type { Attempt } from "./transport.js";
+import { checkCallOptions, checkWindow, isSemaphore, limitOptions, limitWords } from "./words.js";
 
-/** The limiter that a Local belongs to. */
-export interface Owner {
-  /** Returns the server's reply. Afterwards `attempt` shows whether the call was sent. */
-  ask<T>(call: Call<T>, attempt: Attempt): Promise<T>;
-  /** Returns whether an error of settling is ignored: Redis cannot be reached, and `unreachable` is not "raise". */
-  isForgiven(error: unknown): boolean;
-  /**
-   * Returns what `unreachable` decides after an error. Throws the error if it does not mean that Redis cannot be reached.
-   */
-  answerWithoutServer(quantity: number, error: unknown): Reply | Promise<Reply>;
-  /** Called when the Local was closed. */
-  recordClose(local: Local): void;
+/** Options of Limiter.local. */
+export interface LocalOptions {
+  /** The length of the lease in which the process may spend a batch, at least 20 ms. Default "100ms". */
+  lease?: Duration | undefined;
+  /** The quantity that must remain for others. Default 0. */
+  leave?: Integer | undefined;
 }
 
-/** Clocks and a timer. Tests have their own. */
-export interface Timer extends Clock {
+/** Clocks in milliseconds, and a timer. Tests have their own. */
+export interface Timer {
+  /** Never goes back. It may stand still while the machine sleeps. */
+  monotonic(): number;
+  /** The time of day, which may be set. */
+  wall(): number;
   /**
    * Calls back after `ms` milliseconds. Only if it `isAwaited`, the program keeps running for it. Returns a function to
    * cancel.
@@ -52,6 +49,65 @@ export const SYSTEM_TIMER: Timer = {
   },
 };
 
+/** The shortest lease. Of a shorter one too little would be left, as a lease is given up early. */
+export const MIN_LEASE_MS = 20;
+
+type LeaseMethod =
+  | "take"
+  | "want"
+  | "rounds"
+  | "next_round"
+  | "receive"
+  | "fail"
+  | "error"
+  | "unsettled"
+  | "next_at"
+  | "close"
+  | "is_settled";
+type LeaseExports = Record<
+  `lease_${LeaseMethod}`,
+  (handle: number, a: number, b: number, monotonic: number, wall: number) => number
+> & {
+  lease_open(length: number, monotonic: number, wall: number): number;
+  lease_free(handle: number): void;
+  lease_taken(): number;
+};
+
+/** The results of `lease_take` that are no decision: the server must be asked, the policy is a semaphore. */
+const ASK = 3;
+const SEMAPHORE = 4;
+/** Added to the result of `lease_take` if there may be something to send. */
+const DUE = 8;
+/** The results of `lease_error` that are no number of an error: there is none, or batches arrived late. */
+const NO_ERROR = -1;
+const LATE_BATCHES = -2;
+/** The result of `lease_want` after close(). */
+const CLOSED = -1;
+/** The handle of leases that were freed. */
+const FREED = -1;
+
+/**
+ * Returns the shortest time that a window counts an event; 0 for a policy, and for a window of the calendar, which may end
+ * at any time.
+ */
+export function countedMs(window: Window | Policy): number {
+  if (typeof window === "string") return 0;
+  if (window.fixed && window.start?.toLowerCase() !== "first") return 0;
+  return Number(minPeriodMs(window.period) ?? 0n);
+}
+
+/** Returns the word for a reply that `lease_receive` reads. Throws if the reply is not one of redis-ratelimit. */
+function replyWord([command, ...rest]: readonly Word[], reply: unknown): string {
+  if (command !== "RL.WINDOW" && command !== "RL.ACQUIRE") return `:${readCount(reply)}`;
+  const read = command === "RL.WINDOW" ? readReply : rest.includes("ATMOST") ? readIdAndGranted : readId;
+  const { limited, limit, remaining, retryAfterMs, resetAfterMs, id, granted, reservations } = read(reply);
+  const numbers = [limited, limit, remaining, retryAfterMs ?? -1, resetAfterMs];
+  return [...numbers, id === null ? "nil" : "id", granted ?? 0, reservations ?? 0].join(" ");
+}
+
+/** All leases are in one instance of the engine. */
+let shared: Instance<LeaseExports> | undefined;
+
 /** A call of take() that waits for the server. */
 interface Waiter {
   quantity: number;
@@ -63,10 +119,19 @@ interface Waiter {
 
 /** A limit whose takes are decided in the process, see Limiter.local. */
 export class Local {
-  readonly #owner: Owner;
+  readonly #core: Pick<Core, "ask" | "isForgiven" | "answerWithoutServer">;
   readonly #timer: Timer;
-  readonly #terms: Terms;
-  readonly #leases: Leases;
+  readonly #key: Key;
+  readonly #window: Window | Policy;
+  readonly #leave: Integer;
+  readonly #leaseMs: number;
+  readonly #onClose: (local: Local) => void;
+  readonly #engine: Instance<LeaseExports>;
+  #handle: number;
+  /** The numbers of the last decision, in the memory of the engine. */
+  #taken: Float64Array;
+  /** The errors whose numbers the engine may return. */
+  #errors: unknown[] = [];
   /** First come, first served. */
   #waiters: Waiter[] = [];
   /** True while rounds are sent. */
@@ -75,19 +140,48 @@ export class Local {
   #onRoundEnd: (() => void)[] = [];
   #cancelTimer: (() => void) | undefined;
   #closing: Promise<void> | undefined;
+  /** True once takes that wait are answered, and what is held is being settled. */
+  #isSettling = false;
   #isStopped = false;
 
+  /** `onClose` is called when it was closed. */
   constructor(
-    owner: Owner,
+    core: Pick<Core, "ask" | "isForgiven" | "answerWithoutServer">,
     key: Key,
     window: Window | Policy,
     options: LocalOptions = {},
     timer: Timer = SYSTEM_TIMER,
+    onClose: (local: Local) => void = () => {},
   ) {
-    this.#owner = owner;
-    this.#timer = timer;
-    this.#terms = checkTerms(key, window, options);
-    this.#leases = new Leases(leaseInstance(), this.#terms, timer, () => this.#wake());
+    text("key", key);
+    checkWindow("local", window);
+    checkOptions("local", options, ["lease", "leave"]);
+    const { lease = "100ms", leave = 0 } = options;
+    const leaveWord = integer("leave", leave);
+    if (leave < 0) throw new RangeError(`leave must be at least 0, not ${leave}`);
+    if (isSemaphore(window)) throw new RangeError("local takes a window with a period; 0 is a semaphore");
+    this.#leaseMs = toMilliseconds("lease", lease);
+    if (this.#leaseMs < MIN_LEASE_MS) {
+      throw new RangeError(`lease must be at least ${MIN_LEASE_MS} ms, not ${quote(lease)}`);
+    }
+    [this.#core, this.#timer, this.#onClose] = [core, timer, onClose];
+    [this.#key, this.#window, this.#leave] = [key, window, leave];
+    const limit = typeof window === "string" ? "" : String(window.limit);
+    const terms = [randomName(), limit, String(countedMs(window)), String(this.#leaseMs), leaveWord];
+    const words = [...terms, ...limitWords(window), ...limitOptions(window)];
+    const engine = (this.#engine = shared ??= new Instance(engineModule()));
+    this.#handle = engine.exports.lease_open(engine.write(words), timer.monotonic(), timer.wall());
+    this.#taken = this.#viewTaken();
+  }
+
+  #call(method: LeaseMethod, a = 0, b = 0): number {
+    const { exports } = this.#engine;
+    return exports[`lease_${method}`](this.#handle, a, b, this.#timer.monotonic(), this.#timer.wall());
+  }
+
+  #viewTaken(): Float64Array {
+    const begin = this.#engine.exports.lease_taken() / 8;
+    return (this.#taken = this.#engine.numbers.subarray(begin, begin + 4));
   }
 
   /**
@@ -97,9 +191,9 @@ export class Local {
    */
   tryTake(quantity = 1): Reply | undefined {
     this.#check(quantity);
-    const reply = this.#leases.take(quantity);
+    const reply = this.#decide(quantity, false);
     // It counts as demand when it is decided: until then the caller may try any number of times.
-    if (reply === undefined) this.#leases.want(quantity, true);
+    if (reply === undefined) this.#want(quantity, true);
     return reply;
   }
 
@@ -108,12 +202,13 @@ export class Local {
    * of the Limiter, and the reason of the signal. If Redis cannot be reached, `unreachable` decides.
    */
   async take(quantity = 1, options: CallOptions = {}): Promise<Reply> {
-    const signal = checkCallOptions("take", options);
+    checkCallOptions("take", options);
     this.#check(quantity);
+    const { signal } = options;
     throwIfAborted(signal);
-    const reply = this.#leases.take(quantity);
+    const reply = this.#decide(quantity, false);
     if (reply !== undefined) return reply;
-    const awaited = this.#leases.want(quantity);
+    const awaited = this.#want(quantity, false);
     return new Promise((resolve, reject) => {
       const waiter: Waiter = { quantity, awaited, resolve, reject };
       this.#waiters.push(waiter);
@@ -137,6 +232,45 @@ export class Local {
   }
 
   /**
+   * Decides. Returns undefined if the server must be asked. The quantity counts as demand, unless it `isCounted` already
+   * because #want was called for it.
+   */
+  #decide(quantity: number, isCounted: boolean): Reply | undefined {
+    const [monotonic, wall] = [this.#timer.monotonic(), this.#timer.wall()];
+    let outcome = this.#engine.exports.lease_take(this.#handle, quantity, Number(isCounted), monotonic, wall);
+    if (outcome >= DUE) {
+      outcome -= DUE;
+      this.#wake();
+    }
+    if (outcome >= ASK) return outcome === SEMAPHORE ? this.#refuseSemaphore() : undefined;
+    // A view of memory that has grown since has no length.
+    const taken = this.#taken.length > 0 ? this.#taken : this.#viewTaken();
+    const [limit, remaining, retryMs, resetMs] = [taken[0]!, taken[1]!, taken[2]!, taken[3]!];
+    return replyWith(outcome as Reply["limited"], limit, remaining, retryMs < 0 ? null : retryMs, resetMs);
+  }
+
+  /** Requests what a take needs. Returns the number of rounds after which #decide is called again. */
+  #want(quantity: number, isCounted: boolean): number {
+    const awaited = this.#call("want", quantity, Number(isCounted));
+    if (awaited === CLOSED) throw new Closed("the local limit was closed");
+    if (awaited < 0) this.#refuseSemaphore();
+    this.#wake();
+    return awaited;
+  }
+
+  #refuseSemaphore(): never {
+    throw new RangeError(`local takes a window with a period; ${quote(this.#window)} is a semaphore`);
+  }
+
+  #check(quantity: number): void {
+    if (typeof quantity !== "number") throw new TypeError(`quantity must be a number, not ${quote(quantity)}`);
+    if (!Number.isSafeInteger(quantity) || quantity < 1) {
+      throw new RangeError(`quantity must be a whole number and at least 1, not ${quantity}`);
+    }
+    if (this.#closing !== undefined) throw new Closed("the local limit was closed");
+  }
+
+  /**
    * Settles what is held, in up to three tries, each within the limiter's deadline. What the server refuses to
    * settle, or does not answer for, counts when its lease ends. Throws the error reply, and the error of a server that does
    * not answer if `unreachable` is "raise".
@@ -147,18 +281,19 @@ export class Local {
   }
 
   async #close(): Promise<void> {
-    const leases = this.#leases;
     const roundEnd = () => new Promise<void>((resolve) => this.#onRoundEnd.push(resolve));
     while (this.#waiters.length > 0) await roundEnd();
-    leases.close();
-    while (!leases.isSettled && !this.#isStopped) await roundEnd();
+    this.#isSettling = true;
+    this.#call("close");
+    this.#wake();
+    while (this.#call("is_settled") === 0 && !this.#isStopped) await roundEnd();
     if (this.#isStopped) return;
-    const error = leases.unsettled();
+    const error = this.#errorOf(this.#call("unsettled"));
     this.#stop();
-    this.#owner.recordClose(this);
+    this.#onClose(this);
     if (error === undefined) return;
-    publish("unsettled", () => ({ key: this.#terms.key, error }));
-    if (!this.#owner.isForgiven(error)) throw error;
+    publish("unsettled", () => ({ key: this.#key, error }));
+    if (!this.#core.isForgiven(error)) throw error;
   }
 
   /** Stops without settling, as the connections are closed. What is held counts as spent. */
@@ -171,15 +306,13 @@ export class Local {
     this.#isStopped = true;
     this.#cancelTimer?.();
     this.#endRound();
-    if (!this.#isBusy) this.#leases.free();
+    if (!this.#isBusy) this.#free();
   }
 
-  #check(quantity: number): void {
-    if (typeof quantity !== "number") throw new TypeError(`quantity must be a number, not ${quote(quantity)}`);
-    if (!Number.isSafeInteger(quantity) || quantity < 1) {
-      throw new RangeError(`quantity must be a whole number and at least 1, not ${quantity}`);
-    }
-    if (this.#closing !== undefined) throw new Closed("the local limit was closed");
+  /** Forgets all. Afterwards nothing is decided and nothing sent. */
+  #free(): void {
+    if (this.#handle !== FREED) this.#engine.exports.lease_free(this.#handle);
+    this.#handle = FREED;
   }
 
   /** Begins to send rounds when the code that runs now has finished, so that all its takes are sent together. */
@@ -191,56 +324,73 @@ export class Local {
 
   /** Sends rounds until there is nothing more to send, and sets the timer for the next one. */
   async #sendRounds(): Promise<void> {
-    const leases = this.#leases;
     this.#cancelTimer?.();
-    let commands: Word[][] | undefined;
-    do {
-      commands = this.#isStopped ? undefined : leases.nextRound();
-      if (commands !== undefined) await this.#sendRound(leases, commands);
-      this.#isBusy = commands !== undefined;
-      this.#serve(leases);
+    for (let isSending = true; isSending;) {
+      isSending = !this.#isStopped && this.#call("next_round") > 0;
+      if (isSending) await this.#sendRound(this.#engine.json() as Word[][]);
+      this.#isBusy = isSending;
+      this.#serve();
       this.#endRound();
-    } while (commands !== undefined);
-    if (this.#isStopped) return leases.free();
-    const at = leases.nextAt();
-    if (at === undefined || this.#isBusy) return;
+    }
+    if (this.#isStopped) return this.#free();
+    const at = this.#call("next_at");
+    if (at === Infinity || this.#isBusy) return;
     const ms = Math.max(1, Math.ceil(at - this.#timer.monotonic()));
     this.#cancelTimer = this.#timer.after(ms, () => this.#wake(), this.#closing !== undefined);
   }
 
   /** Sends commands together, and hands the replies to the leases. */
-  async #sendRound(leases: Leases, commands: readonly Word[][]): Promise<void> {
+  async #sendRound(commands: readonly Word[][]): Promise<void> {
     let failure: { error: unknown } | undefined;
     let isSent = false;
+    const errors: unknown[] = [];
     const replies = await Promise.all(
-      commands.map(async (words) => {
+      commands.map(async (words, at) => {
+        // The leases do not know the key.
+        words[1] = this.#key;
         const attempt: Attempt = { over: false };
-        const read = (reply: unknown) => readLeaseReply(words, reply);
         try {
-          return await this.#owner.ask({ key: this.#terms.key, words, read }, attempt);
+          const call = { key: this.#key, words, read: (reply: unknown) => replyWord(words, reply) };
+          return await this.#core.ask(call, attempt);
         } catch (error) {
           if (!isErrorReply(error) || isNotServing(error)) failure = { error };
-          return error as Error;
+          errors[at] = error;
+          return `-${codeOf(error) ?? ""}`;
         } finally {
           isSent ||= attempt.isSent === true;
         }
       }),
     );
-    if (failure === undefined) leases.receive(replies);
-    else leases.fail(failure.error, isSent);
+    if (failure !== undefined) return void this.#call("fail", this.#keep([failure.error]), Number(isSent));
+    const first = errors.length > 0 ? this.#keep(errors) : 0;
+    this.#call("receive", this.#engine.write(replies), first);
+  }
+
+  /** Keeps errors, and returns the number of the first one. */
+  #keep(errors: readonly unknown[]): number {
+    // The leases keep only their last error, and while they settle also the last one of a settlement.
+    if (!this.#isSettling) this.#errors = [];
+    return this.#errors.push(...errors) - errors.length;
+  }
+
+  #errorOf(number: number): unknown {
+    if (number >= 0) return this.#errors[number];
+    if (number === NO_ERROR) return undefined;
+    if (number !== LATE_BATCHES) return new UnexpectedReply("the server's reply is not one of redis-ratelimit");
+    return new DeadlinePassed(`no batch arrived within its lease of ${this.#leaseMs} ms`);
   }
 
   /** Answers the calls that wait, in their order. Asks the server again for the first one that cannot be answered yet. */
-  #serve(leases: Leases): void {
+  #serve(): void {
     for (let first = this.#waiters[0]; first !== undefined; first = this.#waiters[0]) {
       try {
-        const reply = leases.take(first.quantity, true);
-        const error = leases.errorSince(first.awaited);
+        const reply = this.#decide(first.quantity, true);
+        const error = this.#errorOf(this.#call("error", first.awaited));
         if (reply !== undefined) first.resolve(reply);
-        else if (error !== undefined) first.resolve(this.#owner.answerWithoutServer(first.quantity, error));
+        else if (error !== undefined) first.resolve(this.#answerWithoutServer(first.quantity, error));
         else if (this.#isStopped) throw new Closed("the local limit was closed");
         else {
-          if (leases.rounds >= first.awaited) first.awaited = leases.want(first.quantity, true);
+          if (this.#call("rounds") >= first.awaited) first.awaited = this.#want(first.quantity, true);
           return;
         }
       } catch (error) {
@@ -248,6 +398,12 @@ export class Local {
       }
       this.#waiters.shift();
     }
+  }
+
+  /** Returns what `unreachable` decides. Throws the error if it does not mean that Redis cannot be reached. */
+  #answerWithoutServer(quantity: number, error: unknown): Reply | Promise<Reply> {
+    const args: [Key, Window | Policy, WindowOptions] = [this.#key, this.#window, { quantity, leave: this.#leave }];
+    return this.#core.answerWithoutServer("window", args, CALLS.window(...args), error).value;
   }
 
   #endRound(): void {

@@ -1,16 +1,13 @@
 /** A limiter without a server. The engine of the server's module decides in the process. */
 
-import { checkOptions, checkText, isPeriod, quote } from "./check.js";
-import type { NodeRedis } from "./clients.js";
+import { checkOptions, quote, text } from "./check.js";
+import type { Client } from "./clients.js";
 import type { Command, Key } from "./command.js";
 import { Engine, engineModule, ReplyError, Ticket } from "./engine.js";
 import { HOLDS } from "./core.js";
 import { Limiter } from "./limiter.js";
-import type { Policy, Rate, Window, Word } from "./limits.js";
-import { SYSTEM_TIMER, type Timer } from "./local.js";
-import type { ThrottleOptions, WindowOptions } from "./options.js";
-import { readReply, type Reply } from "./replies.js";
-import { givenUp, limiterClosed, OWN_TRANSPORT, type Attempt, type Transport } from "./transport.js";
+import { SYSTEM_TIMER } from "./local.js";
+import { givenUp, IS_TRANSPORT, limiterClosed, type Attempt, type Transport } from "./transport.js";
 
 /** Options of {@link MemoryLimiter}. */
 export interface MemoryLimiterOptions {
@@ -36,11 +33,6 @@ const POLL_MS = 3;
 /** The longest pause between two reads of the system's clock, which may be set while a call waits. */
 const MAX_WAIT_MS = 1000;
 
-function checkClock(clock: unknown): void {
-  if (clock === undefined || typeof clock === "function") return;
-  throw new TypeError(`clock must be a function that returns milliseconds, as Date.now does, not ${quote(clock)}`);
-}
-
 /** Returns the names and values for CONFIG SET. */
 function settingsOf({ policies, settings = {} }: MemoryLimiterOptions): [string, string][] {
   const policiesText =
@@ -63,23 +55,29 @@ interface Waiter {
 
 /** Executes commands on keys in memory. */
 class MemoryTransport implements Transport {
+  readonly [IS_TRANSPORT] = true;
   readonly name = "the memory of this process";
-  readonly clock: () => number;
+  readonly #clock: () => number;
   readonly #engine: Engine;
   /** The calls that wait, by their tickets. */
   readonly #waiting = new Map<number, Waiter>();
   #timer: ReturnType<typeof setTimeout> | undefined;
   #timerAt = Infinity;
-  #isClosed = false;
   /** True if the clock is the system's. */
   readonly #isReal: boolean;
   /** The last time of the clock, in microseconds. */
   #lastUs = 0;
 
   constructor(options: MemoryLimiterOptions) {
-    this.clock = options.clock ?? Date.now;
-    this.#isReal = options.clock === undefined;
-    this.#engine = new Engine(engineModule(), options.share ?? 1);
+    checkOptions("MemoryLimiter", options, ["clock", "share", "policies", "settings"]);
+    const { clock, share = 1 } = options;
+    if (clock !== undefined && typeof clock !== "function") {
+      throw new TypeError(`clock must be a function that returns milliseconds, as Date.now does, not ${quote(clock)}`);
+    }
+    if (typeof share !== "number") throw new TypeError(`share must be a number, as 1 / 4, not ${quote(share)}`);
+    this.#clock = clock ?? Date.now;
+    this.#isReal = clock === undefined;
+    this.#engine = new Engine(engineModule(), share);
     for (const [name, value] of settingsOf(options)) {
       const reply = this.#engine.call(["CONFIG", "SET", name, value], this.#now());
       if (reply instanceof ReplyError) throw new RangeError(reply.message.replace(/^ERR /, ""));
@@ -87,55 +85,41 @@ class MemoryTransport implements Transport {
   }
 
   #now(): number {
-    const now: unknown = this.clock();
+    const now: unknown = this.#clock();
     if (typeof now !== "number" || !(now >= 0 && now < Infinity)) {
       throw new RangeError(`clock must return milliseconds since 1970, not ${quote(now)}`);
     }
     return (this.#lastUs = Math.round(now * 1000));
   }
 
-  get isClosed(): boolean {
-    return this.#isClosed;
-  }
-
   /** Returns the reply; undefined if the call may wait. */
-  atOnce({ words, blockMs, transaction }: Pick<Command, "words" | "blockMs" | "transaction">): unknown {
+  atOnce({ words, blockMs, transaction, isForAll }: Command): unknown {
     if (blockMs !== undefined) return undefined;
-    if (transaction !== undefined) return this.#callEach(transaction);
-    const reply = this.#engine.call(words, this.#now());
+    const now = this.#now();
+    const reply = transaction?.map((each) => this.#engine.call(each, now)) ?? this.#engine.call(words, now);
     if (this.#waiting.size > 0) this.#resolveEnded();
     if (reply instanceof ReplyError) throw reply;
-    return reply;
+    return isForAll ? [reply] : reply;
   }
 
-  /** Executes commands that do not wait. Returns their replies, with error replies. */
-  #callEach(commands: Word[][]): unknown[] {
-    const now = this.#now();
-    const replies = commands.map((words) => this.#engine.call(words, now));
-    if (this.#waiting.size > 0) this.#resolveEnded();
-    return replies;
-  }
-
-  async send({ words, transaction }: Command, attempt: Attempt): Promise<unknown> {
-    const engine = this.#engine;
-    if (transaction !== undefined) return this.#callEach(transaction);
-    const reply = engine.call(words, this.#now());
-    if (reply instanceof Ticket) {
-      return new Promise((resolve, reject) => {
+  /** Executes a command that may wait. */
+  async send({ words }: Command, attempt: Attempt): Promise<unknown> {
+    const reply = this.#engine.call(words, this.#now());
+    const waits =
+      reply instanceof Ticket &&
+      new Promise((resolve, reject) => {
         this.#waiting.set(reply.number, { resolve, reject });
         attempt.abandon = () => {
           this.#ring();
           if (!this.#waiting.delete(reply.number)) return;
-          engine.withdraw(reply.number, this.#now());
+          this.#engine.withdraw(reply.number, this.#now());
           this.#ring();
           reject(givenUp());
         };
-        this.#resolveEnded();
       });
-    }
     if (this.#waiting.size > 0) this.#resolveEnded();
     if (reply instanceof ReplyError) throw reply;
-    return reply;
+    return waits ? await waits : reply;
   }
 
   /** Resolves the calls whose wait is over, and sets the timer for the next one. */
@@ -154,7 +138,7 @@ class MemoryTransport implements Transport {
     } else if (nextMs !== this.#timerAt || !this.#isReal) {
       clearTimeout(this.#timer);
       this.#timerAt = nextMs;
-      const left = nextMs < 0 ? MAX_WAIT_MS : Math.min(Math.max(0, nextMs - this.clock()), MAX_WAIT_MS);
+      const left = nextMs < 0 ? MAX_WAIT_MS : Math.min(Math.max(0, nextMs - this.#clock()), MAX_WAIT_MS);
       this.#timer = setTimeout(() => this.#ring(), this.#isReal ? Math.ceil(left) : POLL_MS);
     }
   }
@@ -178,61 +162,14 @@ class MemoryTransport implements Transport {
     }
   }
 
-  /** Returns whether a reservation is held here. */
   holds(key: Key, id: string): boolean {
     const reply = this.#engine.call(["RL.HELD", key], this.#now());
     return Array.isArray(reply) && reply.some((held) => (held as unknown[])[0] === id);
   }
 
   close(): void {
-    this.#isClosed = true;
     this.#endWaits(limiterClosed());
   }
-}
-
-/** A stand-in for a client. */
-class MemoryClient implements NodeRedis {
-  readonly [OWN_TRANSPORT]: MemoryTransport;
-
-  constructor(options: MemoryLimiterOptions) {
-    checkOptions("MemoryLimiter", options, ["clock", "share", "policies", "settings"]);
-    checkClock(options.clock);
-    const { share = 1 } = options;
-    if (typeof share !== "number") throw new TypeError(`share must be a number, as 1 / 4, not ${quote(share)}`);
-    if (!(share > 0 && share <= 1)) throw new RangeError(`share must be above 0 and at most 1, not ${share}`);
-    this[OWN_TRANSPORT] = new MemoryTransport(options);
-  }
-
-  sendCommand(words: Word[]): Promise<unknown> {
-    return this[OWN_TRANSPORT].send({ key: undefined, words }, { over: false });
-  }
-}
-
-/**
- * Returns the words of `throttle` without options, for the usual types of a rate; undefined for others. It is a fast path.
- */
-function plainRate(key: Key, rate: Rate | Policy): Word[] | undefined {
-  if (typeof key !== "string" || typeof rate !== "object" || rate === null) return undefined;
-  let fields = 0;
-  for (const _ in rate) fields += 1;
-  const { burst, count, period } = rate;
-  if (fields !== 3 || typeof period === "undefined") return undefined;
-  if (!Number.isSafeInteger(burst) || !Number.isSafeInteger(count)) return undefined;
-  if (isPeriod(period)) return ["RL.THROTTLE", key, `${burst}`, `${count}`, period, "1", "MS"];
-  return Number.isSafeInteger(period)
-    ? ["RL.THROTTLE", key, `${burst}`, `${count}`, `${period}`, "1", "MS"]
-    : undefined;
-}
-
-/** Does the same for `window` with sliding windows without buckets. */
-function plainWindow(key: Key, window: Window | Policy): Word[] | undefined {
-  if (typeof key !== "string" || typeof window !== "object" || window === null) return undefined;
-  let fields = 0;
-  for (const _ in window) fields += 1;
-  const { limit, period } = window;
-  if (fields !== 2 || !Number.isSafeInteger(limit)) return undefined;
-  if (isPeriod(period)) return ["RL.WINDOW", key, `${limit}`, period, "1", "MS"];
-  return Number.isSafeInteger(period) ? ["RL.WINDOW", key, `${limit}`, `${period}`, "1", "MS"] : undefined;
 }
 
 /**
@@ -244,28 +181,10 @@ export class MemoryLimiter extends Limiter {
   readonly #memory: MemoryTransport;
 
   constructor(options: MemoryLimiterOptions = {}) {
-    const client = new MemoryClient(options);
-    const transport = client[OWN_TRANSPORT];
+    const memory = new MemoryTransport(options);
     const { clock } = options;
-    const timer: Timer | undefined = clock && { ...SYSTEM_TIMER, monotonic: clock, wall: clock };
-    super(client, {}, timer);
-    this.#memory = transport;
-  }
-
-  override throttle(key: Key, rate: Rate | Policy, options?: ThrottleOptions): Promise<Reply> {
-    const words = options === undefined && !this.#memory.isClosed ? plainRate(key, rate) : undefined;
-    return words === undefined ? super.throttle(key, rate, options) : this.#decide(words);
-  }
-
-  override window(key: Key, window: Window | Policy, options?: WindowOptions): Promise<Reply> {
-    const words = options === undefined && !this.#memory.isClosed ? plainWindow(key, window) : undefined;
-    return words === undefined ? super.window(key, window, options) : this.#decide(words);
-  }
-
-  // It is async so that errors are rejections, as with the other methods.
-  // eslint-disable-next-line @typescript-eslint/require-await
-  async #decide(words: Word[]): Promise<Reply> {
-    return readReply(this.#memory.atOnce({ words, blockMs: undefined }));
+    super(memory as unknown as Client, {}, clock && { ...SYSTEM_TIMER, monotonic: clock, wall: clock });
+    this.#memory = memory;
   }
 
   /**
@@ -273,10 +192,10 @@ export class MemoryLimiter extends Limiter {
    * `define("limits", "rpm", "WINDOW 500 1min")`. Without a definition, removes it, as HDEL does.
    */
   define(limits: Key, name: string, definition?: string): void {
-    checkText("key of limits", limits);
+    text("key of limits", limits);
     const field = name.replace(/^@/, "");
     const words = definition === undefined ? ["HDEL", limits, field] : ["HSET", limits, field, definition];
-    this.#memory.atOnce({ words, blockMs: undefined });
+    this.#memory.atOnce({ key: limits, words });
   }
 
   /** Returns whether a reservation is held here. */

@@ -1,8 +1,7 @@
-/** The options of calls and clauses, and their words in a command. */
+/** The options of calls and clauses. */
 
-import { checkFlag, checkOptions, checkSignal, checkText, duration, integer, quote } from "./check.js";
 import type { Key } from "./command.js";
-import { limitOptions, limitWords, type Duration, type Integer, type Limit, type Word } from "./limits.js";
+import type { Duration, Integer } from "./limits.js";
 
 /** Options of every call. */
 export interface CallOptions {
@@ -113,85 +112,4 @@ export interface TopOptions extends CallOptions {
   count?: number | undefined;
   /** Forgets all denials after the reply. */
   reset?: boolean | undefined;
-}
-
-/** Returns the names of the options in `T`. It does not compile if a name is missing, or is not in `T`. */
-const namesOf = <T>(options: Record<keyof T, true>): readonly string[] => Object.keys(options);
-
-const LOOK = { quantity: true, leave: true, signal: true } as const;
-const BLOCK = { block: true, by: true, weight: true } as const;
-const TAKE = { ...LOOK, ...BLOCK, atmost: true } as const;
-export const LOOK_OPTIONS = namesOf<LookOptions>(LOOK);
-export const THROTTLE_OPTIONS = namesOf<ThrottleOptions>({ ...TAKE, force: true, ahead: true, ban: true });
-export const WINDOW_OPTIONS = namesOf<WindowOptions>({ ...TAKE, force: true, countDenied: true, ban: true });
-export const RESERVE_OPTIONS = namesOf<ReserveOptions>({ ...TAKE, lease: true, countLapsed: true, id: true });
-export const CLAUSE_OPTIONS = namesOf<ClauseOptions>({
-  name: true,
-  quantity: true,
-  leave: true,
-  check: true,
-  shadow: true,
-});
-const LOOK_ALL = { limits: true, signal: true } as const;
-export const LOOK_ALL_OPTIONS = namesOf<LookAllOptions>(LOOK_ALL);
-export const SEVERAL_OPTIONS = namesOf<SeveralOptions>({ ...LOOK_ALL, ...BLOCK });
-export const ALL_OPTIONS = [...SEVERAL_OPTIONS, "force"];
-export const CLOSE_OPTIONS = namesOf<CloseOptions>({ kind: true, signal: true });
-export const RENEW_OPTIONS = namesOf<RenewOptions>({ lease: true, signal: true });
-export const TOP_OPTIONS = namesOf<TopOptions>({ count: true, reset: true, signal: true });
-
-export type Options = Omit<ThrottleOptions & WindowOptions & ReserveOptions & ClauseOptions, "quantity" | "name">;
-
-/** Checks the options of a method that has only those of every call, and returns the signal. */
-export function checkCallOptions(method: string, options: CallOptions): AbortSignal | undefined {
-  checkOptions(method, options, ["signal"]);
-  checkSignal(options.signal);
-  return options.signal;
-}
-
-/** Returns the words of the options of a call that waits. */
-export function blockWords({ block, by, weight }: BlockOptions): Word[] {
-  const words: Word[] = block === undefined ? [] : ["BLOCK", duration("block", block, 0)];
-  if (by !== undefined) {
-    if (block === undefined) throw new RangeError("by must be used with block");
-    if (typeof by !== "string") throw new TypeError(`by must be a string, not ${quote(by)}`);
-    const { length } = new TextEncoder().encode(by);
-    if (length < 1 || length > 64) throw new RangeError(`by must have 1 to 64 bytes, not ${length}`);
-    words.push("BY", by);
-  }
-  if (weight !== undefined) {
-    if (by === undefined) throw new RangeError("weight must be used with by");
-    words.push("WEIGHT", integer("weight", weight));
-    if (weight < 1 || weight > 1000) throw new RangeError(`weight must be from 1 to 1000, not ${weight}`);
-  }
-  return words;
-}
-
-/** Returns the words of a limit, a quantity and options, without MS. */
-export function limitCallWords(limit: Limit, quantity: Integer, options: Options): Word[] {
-  const words: Word[] = [...limitWords(limit), integer("quantity", quantity), ...limitOptions(limit)];
-  const flag = (word: string, name: string, value: boolean | undefined) => {
-    checkFlag(name, value);
-    if (value) words.push(word);
-  };
-  const time = (word: string, name: string, value: Duration | undefined, minMs: number) => {
-    if (value !== undefined) words.push(word, duration(name, value, minMs));
-  };
-  if (options.leave !== undefined && integer("leave", options.leave) !== "0") {
-    words.push("LEAVE", String(options.leave));
-  }
-  time("LEASE", "lease", options.lease, 1);
-  flag("COUNTLAPSED", "countLapsed", options.countLapsed);
-  if (options.id !== undefined) {
-    checkText("id", options.id);
-    words.push("ID", options.id);
-  }
-  flag("ATMOST", "atmost", options.atmost);
-  flag("FORCE", "force", options.force);
-  flag("COUNTDENIED", "countDenied", options.countDenied);
-  flag("CHECK", "check", options.check);
-  flag("SHADOW", "shadow", options.shadow);
-  time("BAN", "ban", options.ban, 1);
-  time("AHEAD", "ahead", options.ahead, 1);
-  return [...words, ...blockWords(options)];
 }

@@ -1,7 +1,6 @@
 /** The replies of the commands. */
 
 import { quote } from "./check.js";
-import { UnexpectedReply } from "./errors.js";
 import type { Reservation } from "./reservation.js";
 
 /** The reply to a call that asks a limit. */
@@ -124,6 +123,9 @@ export interface PolicyCounts {
   /** The number of calls that were allowed only by its SHADOW. */
   shadowDenied: number;
 }
+
+/** Thrown if a reply is not one of redis-ratelimit, such as that of a proxy. The call may have been counted. */
+export class UnexpectedReply extends Error {}
 
 /** Returns a reply that is an array. */
 export function readArray(reply: unknown): unknown[] {
@@ -259,3 +261,41 @@ export function keepReservation(reply: AllReply, reservation: Reservation | unde
 export function unreached(allowed: boolean, fields: Partial<Reply> = {}): Reply {
   return { ...replyWith(allowed ? 0 : 1, 0, 0, null, 0), reachable: false, ...fields };
 }
+
+/** Returns whether a limiter decided: the server, or the one in `unreachable`. Otherwise the limit is 0, without answers. */
+export const isDecided = (reply: Reply | AllReply): boolean =>
+  reply.reachable || reply.limit > 0 || ("answers" in reply && reply.answers.length > 0);
+
+/**
+ * Returns whether the limit of an answer denied the call. Another one that is in shadow, or in a group whose other limit had
+ * room, may have a denial as its answer.
+ */
+export function hasDenied(reply: Reply | AllReply, index: number): boolean {
+  if (!("answers" in reply)) return !reply.allowed;
+  // A reply that the program made itself need not have the names.
+  const { names, denied } = reply as Partial<AllReply>;
+  if (names === undefined) return !reply.allowed && reply.answers[index]?.allowed === false;
+  return denied?.includes(names[index] as string) === true;
+}
+
+/** The longest wait for what others hold, and the one after Busy. */
+export const SHORT_WAIT_MS = 1000;
+
+/**
+ * Returns how long a denied client should wait; Infinity if waiting does not help. That is at most a second if only others
+ * hold what is missing: they may give it back at any time.
+ */
+export function waitMs(reply: Reply | AllReply): number {
+  const wait = reply.retryAfterMs ?? Infinity;
+  if (reply.limited === 2) return Math.min(wait, SHORT_WAIT_MS);
+  const answers = "answers" in reply ? reply.answers : [];
+  const waits = answers.filter((_, index) => hasDenied(reply, index)).map(waitMs);
+  // An answer without a wait may be that of a group whose other limit can be waited for.
+  return waits.length > 0 ? Math.min(wait, Math.max(...waits)) : wait;
+}
+
+export const inSeconds = (ms: number): number => Math.max(0, Math.ceil(ms / 1000));
+
+/** Returns the header Retry-After of a denial that ends. */
+export const retryAfterOf = (reply: Reply | AllReply): Record<string, string> =>
+  reply.retryAfterMs === null ? {} : { "Retry-After": String(inSeconds(waitMs(reply))) };

@@ -1,9 +1,6 @@
 /** A reservation that is held while work runs, or the reservations of several limits as one. */
 
-import { renewWords } from "./calls.js";
 import { integer, quote, toMilliseconds } from "./check.js";
-import type { Clause } from "./clauses.js";
-import type { Call } from "./command.js";
 import { codeOf, Lapsed, throwIfAborted } from "./errors.js";
 import { publish } from "./events.js";
 import type { Core } from "./core.js";
@@ -11,7 +8,8 @@ import type { Limits } from "./limiter.js";
 import type { Integer } from "./limits.js";
 import type { CallOptions, RenewOptions } from "./options.js";
 import type { AllReply, Reply } from "./replies.js";
-import { applyAll, releaseAll, renewAll, type Costs, type Reserved } from "./several.js";
+import type { Clause, Costs, Reserved } from "./several.js";
+import { isSemaphore, renewWords } from "./words.js";
 
 /** The methods of a limiter that settle or renew a reservation. */
 export type Settler = Pick<Limits, "apply" | "release" | "renew">;
@@ -23,17 +21,13 @@ export const DEFAULT_LEASE_MS = 20_000;
 /** The shortest pause between two renewals. */
 export const MIN_RENEWAL_MS = 5;
 
-/** Sends a transaction that settles or renews several reservations. */
-export type SettleAll = (call: Call<string[]>) => Promise<string[]>;
-
 /** A reservation that is held while work runs, or the reservations of several limits as one, see Limiter.acquire. */
 export class Reservation {
   /** The limiter that settles a single reservation. */
   readonly #limiter: Settler;
   readonly #limits: readonly Clause[];
-  readonly #core: Pick<Core, "isClosed" | "isForgiven">;
-  /** Undefined for a single limit. */
-  readonly #settleAll: SettleAll | undefined;
+  /** That of the limiter that was asked, even if its fallback made the reservation. */
+  readonly #core: Core;
   /** The reservation of the fallback, if several limits were reserved there. */
   readonly #fallbackReservation: Reservation | undefined;
   readonly #reserved: Reserved[];
@@ -56,24 +50,20 @@ export class Reservation {
     limits: readonly Clause[],
     /** The reply to RL.ACQUIRE or RL.ALL. */
     readonly reply: Reply | AllReply,
-    /** That of the limiter that was asked, even if its fallback made the reservation. */
-    core: Pick<Core, "isClosed" | "isForgiven">,
-    settleAll?: SettleAll,
+    core: Core,
   ) {
     this.#limiter = limiter;
     this.#limits = limits;
     this.#core = core;
-    this.#settleAll = settleAll;
     this.#fallbackReservation = "answers" in reply ? reply.reservation : undefined;
     const answers = "answers" in reply ? reply.answers : [reply];
-    this.#reserved = limits.flatMap(({ name, key, isSemaphore = false, words }, index) => {
+    this.#reserved = limits.flatMap(({ name, key, limit, options: { lease } }, index) => {
       const id = answers[index]?.id;
-      const isPolicy = String(words[1]).startsWith("@");
-      return typeof id === "string" ? [{ name, key, id, isSemaphore, isPolicy }] : [];
+      return typeof id === "string" ? [{ name, key, limit, id, lease }] : [];
     });
-    const leases = limits
-      .filter(({ name }) => Object.hasOwn(this.ids, name))
-      .map(({ leaseMs = DEFAULT_LEASE_MS }) => leaseMs);
+    const leases = this.#reserved.map(({ lease }) =>
+      lease === undefined ? DEFAULT_LEASE_MS : toMilliseconds("lease", lease),
+    );
     this.#leaseMs = leases.length > 0 ? Math.min(...leases) : DEFAULT_LEASE_MS;
     this.#heldUntil = performance.now() + this.#leaseMs;
   }
@@ -135,7 +125,8 @@ export class Reservation {
     if (!limit.reserves) {
       throw new RangeError(`the limit ${quote(name)} reserves nothing: it was counted when it was asked`);
     }
-    if (limit.isSemaphore) throw new RangeError(`the limit ${quote(name)} is a semaphore, which is only given back`);
+    if (isSemaphore(limit.limit))
+      throw new RangeError(`the limit ${quote(name)} is a semaphore, which is only given back`);
     integer(`the cost of ${quote(name)}`, quantity);
     if (quantity < 0) throw new RangeError(`the cost of ${quote(name)} must be at least 0, not ${quantity}`);
   }
@@ -244,26 +235,22 @@ export class Reservation {
           : await fallback[method](options);
       return isHeld ? [] : Object.keys(this.ids);
     }
-    if (this.#settleAll !== undefined && this.reply.reachable) {
-      if (method === "apply") return this.#settleAll(applyAll(reserved, this.#costs, options));
-      const makeCall = method === "release" ? releaseAll : renewAll;
-      return this.#settleAll(makeCall(reserved, options));
+    const isSeveral = "answers" in this.reply;
+    if (isSeveral && this.reply.reachable) {
+      if (method === "apply") return this.#core.send("applyAll", reserved, this.#costs, options);
+      return this.#core.send(`${method}All`, reserved, options);
     }
     const lapsed: string[] = [];
-    for (const one of reserved) if (!(await this.#settleOrRenewOne(method, one, options))) lapsed.push(one.name);
+    for (const { name, key, id, limit } of reserved) {
+      const limiter = this.#limiter;
+      let isHeld: boolean;
+      if (method === "renew") isHeld = await limiter.renew(key, id, options);
+      else if (method === "apply" && !(isSeveral && isSemaphore(limit))) {
+        isHeld = await limiter.apply(key, id, this.#costs.get(name), options);
+      } else isHeld = (await limiter.release(key, id, options)) === 1;
+      if (!isHeld) lapsed.push(name);
+    }
     return lapsed;
-  }
-
-  /** Settles or renews one reservation. Returns whether it was still held. */
-  async #settleOrRenewOne(
-    method: keyof Settler,
-    { name, key, id, isSemaphore }: Reserved,
-    options: RenewOptions,
-  ): Promise<boolean> {
-    if (method === "renew") return this.#limiter.renew(key, id, options);
-    const isReleased = method === "release" || (this.#settleAll !== undefined && isSemaphore);
-    if (isReleased) return (await this.#limiter.release(key, id, options)) === 1;
-    return this.#limiter.apply(key, id, this.#costs.get(name), options);
   }
 
   /** @internal Renews the leases until they are settled. */

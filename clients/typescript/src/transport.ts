@@ -16,8 +16,8 @@ export interface Attempt {
   retire?: (() => void) | undefined;
 }
 
-/** The property of a stand-in for a client that holds its transport. */
-export const OWN_TRANSPORT = Symbol.for("redis-ratelimit-client.transport");
+/** A property of a transport that stands for a client. */
+export const IS_TRANSPORT = Symbol.for("redis-ratelimit-client.transport");
 
 /** Sends calls to a server or a cluster. */
 export interface Transport {

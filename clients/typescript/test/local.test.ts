@@ -15,7 +15,7 @@ import {
   type Reply,
   type Window,
 } from "../src/index.js";
-import type { LocalOptions } from "../src/leases.js";
+import type { LocalOptions } from "../src/local.js";
 import { Local, type Timer } from "../src/local.js";
 import { isErrorReply } from "../src/errors.js";
 import type { Attempt } from "../src/transport.js";
@@ -100,19 +100,18 @@ const AWAY: Reply = { allowed: true, reachable: false } as Reply;
 function local(options: LocalOptions = {}, window: Window | `@${string}` = WINDOW) {
   const [clock, server] = [new Held(), new Fake()];
   const state = { isAway: false, isForgiving: false };
-  const owner = {
-    ask: async <T>(call: Call<T>, attempt: Attempt) => {
+  const core = {
+    ask: async <T>(call: Call<T>, attempt: Attempt = { over: false }) => {
       attempt.isSent = !state.isAway;
       return call.read(await server.send(call.words.map(String)));
     },
     isForgiven: (error: unknown) => state.isForgiving && !isErrorReply(error),
-    answerWithoutServer: (_: number, error: unknown) => {
+    answerWithoutServer: (_: unknown, __: unknown, ___: unknown, error: unknown) => {
       if (error instanceof UnexpectedReply) throw error;
-      return AWAY;
+      return { value: AWAY as never, fallback: undefined };
     },
-    recordClose: () => {},
   };
-  return { clock, server, state, limit: new Local(owner, "k", window, options, clock) };
+  return { clock, server, state, limit: new Local(core, "k", window, options, clock) };
 }
 
 /** The units of each RL.ACQUIRE and RL.APPLY, without ids. */

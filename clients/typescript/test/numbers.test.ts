@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { describe as suite, test } from "node:test";
 
 import { FAILURES, PAUSE_MS, PROBE_MS } from "../src/breaker.js";
-import { countedMs, MIN_LEASE_MS } from "../src/leases.js";
+import { countedMs, MIN_LEASE_MS } from "../src/local.js";
 import * as reservation from "../src/reservation.js";
 import type { Window } from "../src/index.js";
 import { limit as limitOf, NUMBERS } from "./fixtures.js";

@@ -1,10 +1,10 @@
 /** HTTP headers and problem details of replies, as in draft-ietf-httpapi-ratelimit-headers. */
 
 import { checkFlag, checkOptions, notOneOf, periodMs, quote } from "../check.js";
-import type { Clause } from "../clauses.js";
 import type { Denied } from "../errors.js";
 import type { Limit } from "../limits.js";
-import { unreached, type AllReply, type Reply } from "../replies.js";
+import { hasDenied, inSeconds, isDecided, retryAfterOf, waitMs, type AllReply, type Reply } from "../replies.js";
+import type { Clause } from "../several.js";
 
 /** Options of headers. */
 export interface HeaderOptions {
@@ -54,7 +54,6 @@ const MAX_INTEGER = 999_999_999_999_999n;
 const SECOND_MS = 1000n;
 
 const capped = (value: number | bigint): bigint => (BigInt(value) > MAX_INTEGER ? MAX_INTEGER : BigInt(value));
-const inSeconds = (ms: number): number => Math.max(0, Math.ceil(ms / 1000));
 const divideUp = (dividend: bigint, divisor: bigint): bigint => (dividend + divisor - 1n) / divisor;
 
 /** Returns the quota, and the window in whole seconds. Their quotient is never below the true rate. */
@@ -120,18 +119,6 @@ interface Item {
   standard: boolean;
 }
 
-/**
- * Returns whether the limit of an answer denied the call. Another one that is in shadow, or in a group whose other limit had
- * room, may have a denial as its answer.
- */
-function hasDenied(reply: Reply | AllReply, index: number): boolean {
-  if (!("answers" in reply)) return !reply.allowed;
-  // A reply that the program made itself need not have the names.
-  const { names, denied } = reply as Partial<AllReply>;
-  if (names === undefined) return !reply.allowed && reply.answers[index]?.allowed === false;
-  return denied?.includes(names[index] as string) === true;
-}
-
 /** Returns an item of RateLimit-Policy. */
 function policyItem({ name, limit, reply, pk }: Item): string {
   const { quota, windowSeconds } = quotaOf(limit, reply);
@@ -174,21 +161,17 @@ function itemsOf(replies: readonly ReplyWithOptions[]): Item[] {
 /** A reply, several replies for one request with their options, or what a limiter threw instead: Denied or Busy. */
 export type Answer = Reply | AllReply | readonly ReplyWithOptions[] | Error;
 
-/** The longest wait for what others hold, and the one after Busy. */
-const SHORT_WAIT_MS = 1000;
-
 /** Returns the options of the headers for clauses. */
 export const optionsOf = (clauses: readonly Clause[]): HeaderOptions => ({
   limits: clauses.map(({ limit }) => limit),
-  names: clauses.map(({ givenName }) => givenName),
+  names: clauses.map(({ options }) => options.name),
 });
 
 /** Returns the reply of Denied; for Busy, that of a denial that no limiter decided. Throws any other error. */
 export function replyOf(error: Error): ReplyWithOptions {
   // It may be of another copy of this package, or of one whose classes were renamed by a minifier.
-  if (error.name === "Busy") return { reply: unreached(false, { retryAfterMs: SHORT_WAIT_MS }) };
-  if (error.name !== "Denied") throw error;
-  const { reply, limits } = error as Denied;
+  if (error.name !== "Busy" && error.name !== "Denied") throw error;
+  const { reply, limits = [] } = error as Pick<Denied, "reply"> & Partial<Denied>;
   return { reply, ...optionsOf(limits) };
 }
 
@@ -209,23 +192,6 @@ function repliesIn(method: string, answer: Answer, options: HeaderOptions): read
   return replies;
 }
 
-/** Returns whether a limiter decided: the server, or the one in `unreachable`. Otherwise the limit is 0, without answers. */
-const isDecided = ({ reply }: ReplyWithOptions): boolean =>
-  reply.reachable || reply.limit > 0 || ("answers" in reply && reply.answers.length > 0);
-
-/**
- * Returns how long a denied client should wait; Infinity if waiting does not help. That is at most a second if only others
- * hold what is missing: they may give it back at any time.
- */
-function waitMs(reply: Reply | AllReply): number {
-  const wait = reply.retryAfterMs ?? Infinity;
-  if (reply.limited === 2) return Math.min(wait, SHORT_WAIT_MS);
-  const answers = "answers" in reply ? reply.answers : [];
-  const waits = answers.filter((_, index) => hasDenied(reply, index)).map(waitMs);
-  // An answer without a wait may be that of a group whose other limit can be waited for.
-  return waits.length > 0 ? Math.min(wait, Math.max(...waits)) : wait;
-}
-
 /** Returns the reply that denies for the longest time; if none denies, the one with the least left. */
 function tightest(replies: readonly ReplyWithOptions[]): Reply | undefined {
   const all = replies.map(({ reply }) => reply);
@@ -241,7 +207,7 @@ function tightest(replies: readonly ReplyWithOptions[]): Reply | undefined {
  */
 export function headers(answer: Answer, options: HeaderOptions = {}): Record<string, string> {
   const replies = repliesIn("headers", answer, options);
-  const decided = replies.filter(isDecided);
+  const decided = replies.filter(({ reply }) => isDecided(reply));
   const fields: Record<string, string> = {};
   const items = itemsOf(decided).filter(({ standard }) => standard);
   if (items.length > 0) {
@@ -254,11 +220,8 @@ export function headers(answer: Answer, options: HeaderOptions = {}): Record<str
     fields["X-RateLimit-Remaining"] = String(shown.remaining);
     fields["X-RateLimit-Reset"] = String(inSeconds(shown.resetAfterMs));
   }
-  const deciding = tightest(replies.filter((each) => isDecided(each) || each.reply.retryAfterMs !== null));
-  if (deciding !== undefined && !deciding.allowed && deciding.retryAfterMs !== null) {
-    fields["Retry-After"] = String(inSeconds(waitMs(deciding)));
-  }
-  return fields;
+  const deciding = tightest(replies.filter((each) => isDecided(each.reply) || each.reply.retryAfterMs !== null));
+  return deciding === undefined || deciding.allowed ? fields : { ...fields, ...retryAfterOf(deciding) };
 }
 
 /**
@@ -269,8 +232,8 @@ export function headers(answer: Answer, options: HeaderOptions = {}): Record<str
 export function problem(answer: Answer, options: HeaderOptions = {}): Problem {
   const replies = repliesIn("problem", answer, options);
   const denials = replies.filter(({ reply }) => !reply.allowed);
-  const isQuota = denials.length > 0 && denials.every(isDecided);
-  const items = isQuota ? itemsOf(replies.filter(isDecided)) : [];
+  const isQuota = denials.length > 0 && denials.every(({ reply }) => isDecided(reply));
+  const items = isQuota ? itemsOf(replies.filter(({ reply }) => isDecided(reply))) : [];
   return {
     type: `https://iana.org/assignments/http-problem-types#${isQuota ? "quota-exceeded" : "temporary-reduced-capacity"}`,
     title: isQuota

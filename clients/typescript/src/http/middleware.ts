@@ -4,7 +4,7 @@
  */
 
 import { checkOptions, quote } from "../check.js";
-import type { Clause, Clauses } from "../clauses.js";
+import type { Clause, Clauses } from "../several.js";
 import type { Limiter } from "../limiter.js";
 import type { AllReply, Reply } from "../replies.js";
 import {
