@@ -1,6 +1,12 @@
 /**
- * Calls to a cluster. The application's cluster client knows the nodes, and which of them has a slot. Each node has
- * connections of the limiter's own, as a single server has: a node that does not answer holds up no calls of other nodes.
+ * Calls to a cluster. The table of slots and nodes is that of the application's cluster client. Each node has connections of
+ * the limiter's own, as a single server has: a node that does not answer holds up no calls of other nodes.
+ *
+ * The cluster clients cannot send the calls themselves, because only connections of our own can be replaced when a server
+ * hangs, and closed to end the wait of a call with `block`. With retries off, node-redis 5 does not open the lost connection
+ * of a node again, and with retries on it keeps calls while a node is down and sends them when it is back, after their
+ * deadlines. ioredis 5 opens a connection again, but keeps one that hangs. So calls are sent by the table, and redirections
+ * are followed here.
  */
 
 import type { Command, Key } from "./command.js";

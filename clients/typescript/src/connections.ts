@@ -26,12 +26,14 @@ export interface Copy {
   lastError: unknown;
 }
 
-/** Creates the copies of a client. */
-export interface CopySource {
-  /** Creates a copy, which is not connected yet. */
-  makeCopy(connectTimeout: number): Copy | Promise<Copy>;
-  /** Returns the settings of the application's client, if they are known. */
-  settings(): Record<string, unknown> | undefined;
+/** Returns a copy that keeps the error of the last error event of its client. */
+export function keepError(
+  client: { on(event: string, listener: (error: unknown) => void): unknown },
+  members: Omit<Copy, "lastError">,
+): Copy {
+  const copy: Copy = { ...members, lastError: undefined };
+  client.on("error", (error) => (copy.lastError = error));
+  return copy;
 }
 
 /** Returns the longest duration of an attempt to connect: that of a call, but at least that of a probe. */
@@ -65,7 +67,10 @@ async function connect(copy: Copy, withinMs: number): Promise<void> {
 
 /** The limiter's own connections to a single server. */
 export class Connections implements Transport {
-  readonly #source: CopySource;
+  /** Creates a copy, which is not connected yet. */
+  readonly #makeCopy: (connectTimeout: number) => Copy | Promise<Copy>;
+  /** Returns the settings of the application's client, if they are known. */
+  readonly #settings: () => Record<string, unknown> | undefined;
   /** The longest duration of an attempt to connect. */
   readonly #attemptMs: number;
   /** All copies that are not closed. */
@@ -77,13 +82,16 @@ export class Connections implements Transport {
   /** Connections for calls with `block` on which no call waits. */
   #spare: Copy[] = [];
 
-  constructor(source: CopySource, deadline: number) {
-    this.#source = source;
-    this.#attemptMs = attemptMsOf(deadline);
+  constructor(
+    makeCopy: (connectTimeout: number) => Copy | Promise<Copy>,
+    settings: () => Record<string, unknown> | undefined,
+    deadline: number,
+  ) {
+    [this.#makeCopy, this.#settings, this.#attemptMs] = [makeCopy, settings, attemptMsOf(deadline)];
   }
 
   get name(): string {
-    const options = this.#source.settings();
+    const options = this.#settings();
     if (options === undefined) return "the server";
     const socket = (options["socket"] ?? options) as { host?: string; port?: number; path?: string };
     if (options["sentinels"]) return `the master ${String(options["name"])} of the sentinels`;
@@ -95,7 +103,7 @@ export class Connections implements Transport {
       return await this.#sendOnce(command, attempt, isAsking);
     } catch (error) {
       // The master became a replica, and did not execute the call. The sentinels are asked for the new one.
-      const mayMove = codeOf(error) === "READONLY" && !attempt.over && this.#source.settings()?.["sentinels"];
+      const mayMove = codeOf(error) === "READONLY" && !attempt.over && this.#settings()?.["sentinels"];
       if (!mayMove) throw error;
       attempt.retire?.();
       return this.#sendOnce(command, attempt, isAsking);
@@ -114,8 +122,7 @@ export class Connections implements Transport {
     if (attempt.over) return Promise.reject(givenUp());
     attempt.isSent = true;
     attempt.retire = () => this.#retire(copy);
-    if (command.transaction === undefined && !isAsking) return copy.send(command.words);
-    return sendCommands(command, (words) => copy.send(words), isAsking);
+    return sendCommands(command, copy.send, isAsking);
   }
 
   /** Sends a call with `block` on a connection of its own. */
@@ -142,7 +149,7 @@ export class Connections implements Transport {
 
   async #open(): Promise<Copy> {
     const timesClosed = this.#timesClosed;
-    const copy = await this.#source.makeCopy(this.#attemptMs);
+    const copy = await this.#makeCopy(this.#attemptMs);
     this.#copies.add(copy);
     try {
       if (timesClosed === this.#timesClosed) await connect(copy, this.#attemptMs);

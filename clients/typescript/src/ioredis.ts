@@ -1,7 +1,7 @@
 /** What a limiter needs of ioredis: copies of clients, also of those that find their server by sentinels, and of clusters. */
 
 import { type Directory } from "./cluster.js";
-import type { Connections, Copy } from "./connections.js";
+import { keepError, type Connections, type Copy } from "./connections.js";
 import { isErrorReply, isNotServing, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
 import { within } from "./transport.js";
@@ -54,15 +54,12 @@ export function copyIoredis(client: IoredisClient, connectTimeout: number): Copy
     disableClientInfo: true,
     readOnly: false,
   });
-  const copy: Copy = {
+  return keepError(duplicate, {
     connect: () => duplicate.connect(),
     send: (words) => callWith(duplicate, words),
     isReady: () => duplicate.status === "ready",
     close: () => duplicate.disconnect(),
-    lastError: undefined,
-  };
-  duplicate.on("error", (error) => (copy.lastError = error));
-  return copy;
+  });
 }
 
 /** The members of a cluster client that are used here. */

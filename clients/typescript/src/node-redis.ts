@@ -1,12 +1,11 @@
 /** What a limiter needs of node-redis: copies of clients and of the clients of a pool, and the nodes of clusters. */
 
 import { type Directory } from "./cluster.js";
-import { closeWith, Connections, type Copy } from "./connections.js";
-import type { Command } from "./command.js";
+import { closeWith, Connections, keepError, type Copy } from "./connections.js";
 import { PROBE_MS } from "./breaker.js";
 import { Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
-import type { Attempt, Transport } from "./transport.js";
+import type { Transport } from "./transport.js";
 
 /** A client, cluster client, sentinel client or pool of node-redis. */
 export interface NodeRedis {
@@ -40,7 +39,7 @@ export function copyNodeRedis(client: NodeRedisClient, connectTimeout: number): 
     emitInvalidate: undefined,
     readonly: false,
   });
-  const copy: Copy = {
+  return keepError(duplicate, {
     connect: () => duplicate.connect(),
     send: (words) => duplicate.sendCommand(words),
     isReady: () => duplicate.isReady,
@@ -51,10 +50,7 @@ export function copyNodeRedis(client: NodeRedisClient, connectTimeout: number): 
         // It is closed already.
       }
     },
-    lastError: undefined,
-  };
-  duplicate.on("error", (error) => (copy.lastError = error));
-  return copy;
+  });
 }
 
 /** A client that only the application can connect. */
@@ -86,7 +82,7 @@ export function poolOfNodeRedis(pool: NodeRedisPool, deadline: number): Transpor
     return member;
   };
   const makeCopy = async (connectTimeout: number) => copyNodeRedis(await findMember(), connectTimeout);
-  const connections = new Connections({ makeCopy, settings: () => member?.options }, deadline);
+  const connections = new Connections(makeCopy, () => member?.options, deadline);
   // A pool also closes clients that it does not need.
   const lookAgain = () => {
     member = undefined;
@@ -106,14 +102,11 @@ function scriptOf(commands: Word[][]): Word[] {
   return ["EVAL", script, String(keys.length), ...keys, ...words];
 }
 
-/** Sends calls through a sentinel client, which finds the master and has no settings to copy. */
-export class NodeRedisSentinel implements Transport {
-  readonly name = "the master of the sentinels";
-
-  constructor(readonly client: NodeRedis & Openable) {}
-
-  async send({ words, transaction }: Command, attempt: Attempt): Promise<unknown> {
-    checkOpen(this.client, "sentinel client");
+/** Returns the transport for a sentinel client, which finds the master and has no settings to copy. */
+export const sentinelOfNodeRedis = (client: NodeRedis & Openable): Transport => ({
+  name: "the master of the sentinels",
+  async send({ words, transaction }, attempt): Promise<unknown> {
+    checkOpen(client, "sentinel client");
     const controller = new AbortController();
     // It removes the call from the queue of the client, as long as it is not sent.
     attempt.abandon = () => controller.abort();
@@ -129,9 +122,9 @@ export class NodeRedisSentinel implements Transport {
       },
     };
     // A script instead of MULTI and EXEC, which the client might send on different connections.
-    return this.client.sendCommand(false, transaction === undefined ? words : scriptOf(transaction), options);
-  }
-}
+    return client.sendCommand(false, transaction === undefined ? words : scriptOf(transaction), options) as unknown;
+  },
+});
 
 /** The members of a node of a cluster client that are used here. */
 interface Shard {

@@ -104,16 +104,18 @@ export async function within<T>(ms: number, work: Promise<T>, late: () => Error)
   }
 }
 
-type Send = (words: Word[]) => Promise<unknown>;
-
 /**
  * Sends the words of a call, or its transaction, of which it returns the reply of EXEC. All is sent in this turn of the event
  * loop, so that no other commands come between. `isAsking` is for a slot that is being moved to the node.
  */
-export async function sendCommands({ words, transaction }: Command, send: Send, isAsking = false): Promise<unknown> {
-  const asking = isAsking ? [["ASKING"]] : [];
-  const all = transaction === undefined ? [...asking, words] : [...asking, ["MULTI"], ...transaction, ["EXEC"]];
-  const replies = await Promise.allSettled(all.map(send));
+export async function sendCommands(
+  { words, transaction }: Command,
+  send: (words: Word[]) => Promise<unknown>,
+  isAsking = false,
+): Promise<unknown> {
+  if (transaction === undefined && !isAsking) return send(words);
+  const commands = transaction === undefined ? [words] : [["MULTI"], ...transaction, ["EXEC"]];
+  const replies = await Promise.allSettled((isAsking ? [["ASKING"], ...commands] : commands).map(send));
   // The error of a command that was refused before EXEC says why nothing was executed; the error of EXEC does not.
   const refused = replies.find((reply) => reply.status === "rejected");
   if (refused !== undefined) throw refused.reason;

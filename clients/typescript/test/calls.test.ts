@@ -731,7 +731,11 @@ suite("the limiter's own connections", () => {
       close: () => {},
       lastError: undefined,
     };
-    const connections = new Connections({ makeCopy: () => copy, settings: () => undefined }, 1000);
+    const connections = new Connections(
+      () => copy,
+      () => undefined,
+      1000,
+    );
     const call = { key: "k", words: ["RL.INFO", "k"] };
     await assert.rejects(connections.send(call, { over: false }), (error) => codeOf(error) === "WRONGPASS");
   });
