@@ -110,41 +110,40 @@ export class Connections implements Transport {
     }
   }
 
-  #sendOnce(command: Command, attempt: Attempt, isAsking: boolean): Promise<unknown> {
-    if (command.blockMs !== undefined) return this.#sendBlocking(command, attempt, isAsking);
-    const shared = this.#shared;
-    if (shared?.isReady()) return this.#sendOn(shared, command, attempt, isAsking);
-    this.#opening ??= this.#openShared().finally(() => (this.#opening = undefined));
-    return this.#opening.then((copy) => this.#sendOn(copy, command, attempt, isAsking));
-  }
-
-  #sendOn(copy: Copy, command: Command, attempt: Attempt, isAsking: boolean): Promise<unknown> {
-    if (attempt.over) return Promise.reject(givenUp());
-    attempt.isSent = true;
-    attempt.retire = () => this.#retire(copy);
-    return sendCommands(command, copy.send, isAsking);
-  }
-
-  /** Sends a call with `block` on a connection of its own. */
-  async #sendBlocking(command: Command, attempt: Attempt, isAsking: boolean): Promise<unknown> {
-    let copy = this.#spare.pop();
-    for (; copy !== undefined && !copy.isReady(); copy = this.#spare.pop()) this.#close(copy);
-    const own = copy ?? (await this.#open());
+  async #sendOnce(command: Command, attempt: Attempt, isAsking: boolean): Promise<unknown> {
+    const isBlocking = command.blockMs !== undefined;
+    const shared = this.#shared?.isReady() ? this.#shared : undefined;
+    const copy = isBlocking ? await this.#takeSpare() : (shared ?? (await this.#openShared()));
     // The server takes nothing for a call whose connection is closed while it waits.
-    attempt.abandon = () => this.#close(own);
+    if (isBlocking) attempt.abandon = () => this.#close(copy);
+    attempt.retire = () => this.#retire(copy);
     try {
-      return await this.#sendOn(own, command, attempt, isAsking);
+      if (attempt.over) throw givenUp();
+      attempt.isSent = true;
+      return await sendCommands(command, copy.send, isAsking);
     } finally {
-      attempt.abandon = undefined;
-      const isKept = !attempt.over && own.isReady() && this.#copies.has(own) && this.#spare.length < MAX_SPARE;
-      if (isKept) this.#spare.push(own);
-      else this.#close(own);
+      if (isBlocking) {
+        attempt.abandon = undefined;
+        const isKept = !attempt.over && copy.isReady() && this.#copies.has(copy) && this.#spare.length < MAX_SPARE;
+        if (isKept) this.#spare.push(copy);
+        else this.#close(copy);
+      }
     }
   }
 
-  async #openShared(): Promise<Copy> {
-    if (this.#shared !== undefined) this.#close(this.#shared);
-    return (this.#shared = await this.#open());
+  /** Returns a connection for a call with `block`. */
+  async #takeSpare(): Promise<Copy> {
+    let copy = this.#spare.pop();
+    for (; copy !== undefined && !copy.isReady(); copy = this.#spare.pop()) this.#close(copy);
+    return copy ?? this.#open();
+  }
+
+  #openShared(): Promise<Copy> {
+    this.#opening ??= (async () => {
+      if (this.#shared !== undefined) this.#close(this.#shared);
+      return (this.#shared = await this.#open());
+    })().finally(() => (this.#opening = undefined));
+    return this.#opening;
   }
 
   async #open(): Promise<Copy> {
