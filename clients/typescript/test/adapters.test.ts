@@ -380,7 +380,9 @@ suite("on a server", () => {
       test(`the store for ${name} on ${library} needs no other rights than docs/commands.md lists`, async () => {
         await server.restrictTo(name);
         const { client, close } = open(server.port);
-        assert.deepEqual(await use(client), expected);
+        const limiter = new Limiter(client, { deadline: 30_000 });
+        assert.deepEqual(await use(limiter), expected);
+        limiter.close();
         await close();
         assert.deepEqual(await server.refused(), []);
       });

@@ -19,7 +19,6 @@ import type { LocalOptions } from "../src/local.js";
 import { Local, type Timer } from "../src/local.js";
 import { isErrorReply } from "../src/errors.js";
 import type { Attempt } from "../src/transport.js";
-import { testUnlessStopped } from "./machine.js";
 import { Server, SINGLE, until } from "./servers.js";
 
 /** A clock that a test sets. */
@@ -339,7 +338,7 @@ for (const [kind, open] of SINGLE) {
     }
 
     test("two processes never spend more than the limit, and give back what they do not spend", () =>
-      on({}, async (_, limiter) => {
+      on({ deadline: 30_000 }, async (_, limiter) => {
         const window = { limit: 50, period: "1h" };
         const lease = "10s";
         const [one, other] = [limiter.local("k", window, { lease }), limiter.local("k", window, { lease })];
@@ -355,7 +354,7 @@ for (const [kind, open] of SINGLE) {
       }));
 
     test("a decision takes a small part of a round trip", () =>
-      on({}, async (_, limiter) => {
+      on({ deadline: 30_000 }, async (_, limiter) => {
         const window = { limit: 1e9, period: "1h" };
         const local = limiter.local("k", window, { lease: "1h" });
         await local.take(1e8);
@@ -376,7 +375,7 @@ for (const [kind, open] of SINGLE) {
       }));
 
     test("a policy, a fixed window and LEAVE", () =>
-      on({}, async (server, limiter) => {
+      on({ deadline: 30_000 }, async (server, limiter) => {
         await server.admin.config("SET", "ratelimit.policies", "day WINDOW 3 1d FIXED; jobs WINDOW 2 0");
         const day = limiter.local("d", "@day", { lease: "10s", leave: 1 });
         const allowed = [];
@@ -408,8 +407,8 @@ for (const [kind, open] of SINGLE) {
         assert.ok((await limiter.info("k"))!.events! >= 8);
       }));
 
-    testUnlessStopped("a server that hangs: takes are answered at the deadline, and no reservation is left", () =>
-      on({ unreachable: "deny", deadline: 250 }, async (server, limiter) => {
+    test("a server that hangs: takes are answered at the deadline, and no reservation is left", () =>
+      on({ unreachable: "deny", deadline: 2000 }, async (server, limiter) => {
         const limit = limiter.local("k", { limit: 50, period: "1h" });
         await limit.take();
         await sleep(200);
@@ -417,14 +416,13 @@ for (const [kind, open] of SINGLE) {
         try {
           const began = performance.now();
           assert.deepEqual([(await limit.take()).reachable, (await limit.take()).allowed], [false, false]);
-          assert.ok(performance.now() - began < 3000);
+          assert.ok(performance.now() - began < 15_000);
         } finally {
           server.signal("SIGCONT");
         }
         await until(async () => (await limit.take()).reachable);
         await until(async () => (await limiter.held("k")).length === 0);
         await limit.close();
-      }),
-    );
+      }));
   });
 }

@@ -36,6 +36,9 @@ const HELD_PORT = Number(process.env["RATELIMIT_HELD_PORT"]);
 const CLUSTER_PORT = Number(process.env["RATELIMIT_CLUSTER_PORT"]);
 const NOON = 1_795_238_388_000;
 
+/** For calls that the server must decide, however busy the machine is. */
+const PATIENT = { deadline: 30_000 };
+
 const plain = new Redis(PORT, { lazyConnect: true });
 before(() => plain.connect());
 after(() => plain.disconnect());
@@ -84,7 +87,7 @@ for (const [kind, open] of KINDS) {
     let limiter: Limiter;
     before(async () => {
       opened = await open(PORT);
-      limiter = new Limiter(opened.client);
+      limiter = new Limiter(opened.client, PATIENT);
     });
     after(async () => {
       limiter.close();
@@ -100,7 +103,7 @@ for (const [kind, open] of KINDS) {
         "rpm WINDOW 500 1min; tpm WINDOW 100000 1min";
       try {
         await redis.config("SET", "ratelimit.policies", policies);
-        const server = new Limiter(held.client);
+        const server = new Limiter(held.client, PATIENT);
         for (const each of CASES) {
           await redis.flushall();
           await server.top({ reset: true });
@@ -202,7 +205,7 @@ for (const [kind, open] of KINDS) {
     });
 
     test("closing the limiter ends the calls that wait", async () => {
-      const closing = new Limiter(opened.client);
+      const closing = new Limiter(opened.client, PATIENT);
       await limiter.reserve("job", semaphore(1), { id: "first" });
       const waits = [1, 2].map(() => assert.rejects(closing.reserve("job", semaphore(1), { block: 0 }), Closed));
       await untilWaiting(plain, 2);
@@ -212,7 +215,7 @@ for (const [kind, open] of KINDS) {
     });
 
     test("a call that is given up before it has a connection leaves none open", async () => {
-      const fresh = new Limiter(opened.client);
+      const fresh = new Limiter(opened.client, PATIENT);
       const connected = async () => (await plain.info("clients")).match(/connected_clients:(\d+)/)?.[1];
       const before = Number(await connected());
       const given = Array.from({ length: 5 }, () => {
@@ -229,7 +232,7 @@ for (const [kind, open] of KINDS) {
     });
 
     test("error replies are thrown even if outages allow", async () => {
-      const allowing = new Limiter(opened.client, { unreachable: "allow" });
+      const allowing = new Limiter(opened.client, { unreachable: "allow", ...PATIENT });
       await assert.rejects(allowing.window("k", { limit: 5, period: "1m" }), /1min or 1mo/);
       await assert.rejects(allowing.throttle("k", { burst: -1, count: 1, period: 1 }), /max_burst must be/);
       const wrong: (() => Promise<unknown>)[] = [
@@ -328,16 +331,16 @@ for (const [kind, open] of SINGLE) {
             const reply = await limiter.window("k", "@day");
             assert.deepEqual([reply.limited, reply.reachable], [0, false]);
           });
-          assert.ok(290 < plainly && plainly < 5000, `${plainly}`);
+          assert.ok(290 < plainly && plainly < 15_000, `${plainly}`);
           const waiting = await took(() => limiter.window("k", "@day", { block: 400 }));
-          assert.ok(690 < waiting && waiting < 5000, `${waiting}`);
+          assert.ok(690 < waiting && waiting < 15_000, `${waiting}`);
         },
       ));
 
     test("a call whose reply was lost is not sent again", () =>
       against(
         () => undefined,
-        { unreachable: "deny", deadline: 1000 },
+        { unreachable: "deny", ...PATIENT },
         async (limiter, calls) => {
           const reply = await limiter.throttle("k", "@free");
           assert.deepEqual([reply.limited, reply.reachable], [1, false]);
@@ -350,7 +353,7 @@ for (const [kind, open] of SINGLE) {
     test("a server without the module is not out of reach", () =>
       against(
         () => "-ERR unknown command 'RL.THROTTLE'\r\n",
-        { unreachable: "allow" },
+        { unreachable: "allow", ...PATIENT },
         async (limiter) => {
           await assert.rejects(limiter.throttle("k", "@free"), (error) => {
             assert.ok(error instanceof MissingModule);
@@ -367,7 +370,7 @@ for (const [kind, open] of SINGLE) {
           const begin = performance.now();
           await against(
             () => `-${code} the reply to a call\r\n`,
-            { unreachable: "allow", deadline: 10_000 },
+            { unreachable: "allow", ...PATIENT },
             async (limiter, calls) => {
               for (let call = 1; call <= 2 * FAILURES; call += 1) {
                 assert.equal((await limiter.throttle("k", "@free")).reachable, false);
@@ -376,7 +379,7 @@ for (const [kind, open] of SINGLE) {
             },
             pong,
           );
-          assert.ok(performance.now() - begin < 5000, `${code}: no call waits for its deadline`);
+          assert.ok(performance.now() - begin < 20_000, `${code}: no call waits for its deadline`);
         }
       }
     });
@@ -388,7 +391,7 @@ for (const [kind, open] of UNCONNECTED) {
     const proxy = await Proxy.before(PORT);
     for (const isConnected of [false, true]) {
       const { client, close } = open(proxy.port);
-      const limiter = new Limiter(client, { unreachable: "allow", deadline: 30_000 });
+      const limiter = new Limiter(client, { unreachable: "allow", ...PATIENT });
       const rate = { burst: 9, count: 1, period: 1 };
       if (isConnected) await limiter.throttle("k", rate);
       proxy.dropping = true;
@@ -398,7 +401,7 @@ for (const [kind, open] of UNCONNECTED) {
       await assert.rejects(given, Closed);
       const closed = performance.now();
       await until(() => proxy.connections === 0);
-      assert.ok(performance.now() - closed < 4000);
+      assert.ok(performance.now() - closed < 15_000);
       proxy.dropping = false;
       await close();
     }
@@ -416,7 +419,7 @@ test("a wrong password and a database that does not exist are error replies, not
     const nodeRedis = createClient({ socket, ...user, database: db });
     const options = { ...socket, ...user, db, lazyConnect: true };
     for (const client of [nodeRedis, new Redis(options), new Ioredis50.default(options), new Redis6(options)]) {
-      const limiter = new Limiter(client, { unreachable: "allow" });
+      const limiter = new Limiter(client, { unreachable: "allow", ...PATIENT });
       await assert.rejects(limiter.window("k", { limit: 5, period: 60 }), (error) => codeOf(error) === code);
       limiter.close();
     }
@@ -429,7 +432,7 @@ test("a cluster that lets a client of ioredis run no command is an error reply, 
   await node.call("ACL", "SETUSER", username, "on", `>${password}`, "+ping");
   const [nodes, options] = [[{ host: "127.0.0.1", port }], { lazyConnect: true, redisOptions: { username, password } }];
   for (const client of [new Cluster(nodes, options), new Cluster50(nodes, options), new Cluster6(nodes, options)]) {
-    const limiter = new Limiter(client, { unreachable: "allow", deadline: 30_000 });
+    const limiter = new Limiter(client, { unreachable: "allow", ...PATIENT });
     for (const call of [{}, { block: 10 }]) {
       const asked = limiter.window("k", { limit: 5, period: 60 }, call);
       await assert.rejects(asked, (error) => codeOf(error) === "NOPERM");
@@ -451,7 +454,7 @@ suite("patience", () => {
   for (const [what, open] of IMPATIENT) {
     test(`a call of ${what}`, async () => {
       const opened = await open();
-      const limiter = new Limiter(opened.client);
+      const limiter = new Limiter(opened.client, PATIENT);
       await plain.flushall();
       await limiter.reserve("job", semaphore(1));
       const denied = await took(async () => {
@@ -471,8 +474,8 @@ suite("patience", () => {
       proxy.change = (sent) => sent.replace("$3\r\n400\r\n", "$5\r\n60000\r\n");
       const opened = await open(proxy.port);
       // The test must see it wait before it is given up.
-      const frozen = new Limiter(opened.client, { unreachable: "allow", deadline: 2000 });
-      const limiter = new Limiter(opened.client);
+      const frozen = new Limiter(opened.client, { unreachable: "allow", deadline: 4000 });
+      const limiter = new Limiter(opened.client, PATIENT);
       context.after(async () => {
         frozen.close();
         await opened.close();
@@ -497,7 +500,7 @@ suite("in a cluster", () => {
   for (const [kind, open] of CLUSTERS) {
     test(`${kind} finds the node of each key`, async () => {
       const { client, close } = await open(CLUSTER_PORT);
-      const limiter = new Limiter(client);
+      const limiter = new Limiter(client, PATIENT);
       for (let number = 0; number < 30; number += 1) {
         const key = `${run}:${kind}:${number}`;
         assert.equal((await limiter.throttle(key, { burst: 4, count: 1, period: "1h" }, { quantity: 2 })).remaining, 3);
