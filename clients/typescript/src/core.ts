@@ -1,4 +1,11 @@
-/** Sends calls within the deadline, and decides what they return when Redis cannot be reached. */
+/**
+ * Sends calls within the deadline, and decides what they return when Redis cannot be reached.
+ *
+ * The way of a call, as that of limiter.throttle(): Core.send gets its name and arguments. CALLS (calls.ts) makes the words
+ * and the reader of the reply, by words.ts and replies.ts, without I/O. #sendWithinDeadline gives them to the transport of
+ * the client: Connections.send, by way of Cluster.send in a cluster. It writes them to a copy of the application's client
+ * (node-redis.ts, ioredis.ts), and the reply comes back the same way.
+ */
 
 import { Breaker, PROBE_MS } from "./breaker.js";
 import { CALLS, type CallName, type Result } from "./calls.js";
@@ -82,15 +89,13 @@ function deadlineMs(value: unknown): number {
   const length = typeof value === "string" ? lengthMs(value) : null;
   const ms = length === null ? value : Number(length);
   if (typeof ms !== "number") {
-    throw new TypeError(
-      `deadline must be a number of milliseconds, not ${quote(value)}: a text has a unit, as in "250ms"`,
-    );
+    const hint = 'a text has a unit, as in "250ms"';
+    throw new TypeError(`deadline must be a number of milliseconds, not ${quote(value)}: ${hint}`);
   }
-  if (!(ms > 0 && ms <= MAX_TIMEOUT_MS)) {
-    throw new RangeError(`deadline must be milliseconds above 0 and up to ${MAX_TIMEOUT_MS}, not ${ms}`);
+  // One below 1 is a number of seconds by mistake, with which no call would be answered in time.
+  if (!(ms >= 1 && ms <= MAX_TIMEOUT_MS)) {
+    throw new RangeError(`deadline must be from 1 to ${MAX_TIMEOUT_MS} milliseconds, not ${ms}`);
   }
-  // By mistake this is a number of seconds, with which no call would be answered in time.
-  if (ms < 1) throw new RangeError(`deadline must be at least 1 millisecond, not ${ms}`);
   return ms;
 }
 

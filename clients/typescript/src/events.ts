@@ -22,16 +22,11 @@ const { process } = globalThis as {
 };
 // Not imported, as browsers have no such module, and a bundler would look for it.
 const diagnostics = process?.getBuiltinModule?.("node:diagnostics_channel");
-const channelOf = (name: keyof Events) => diagnostics?.channel(`redis-ratelimit-client:${name}`);
-const CHANNELS = {
-  breaker: channelOf("breaker"),
-  unreachable: channelOf("unreachable"),
-  lapsed: channelOf("lapsed"),
-  unsettled: channelOf("unsettled"),
-};
+const channels = new Map<string, Channel | undefined>();
 
 /** Publishes a message, which is made only if somebody subscribed to the channel. */
 export function publish<Name extends keyof Events>(name: Name, makeMessage: () => Events[Name]): void {
-  const channel = CHANNELS[name];
+  if (!channels.has(name)) channels.set(name, diagnostics?.channel(`redis-ratelimit-client:${name}`));
+  const channel = channels.get(name);
   if (channel?.hasSubscribers) channel.publish(makeMessage());
 }

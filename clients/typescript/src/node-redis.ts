@@ -122,7 +122,12 @@ export const sentinelOfNodeRedis = (client: NodeRedis & Openable): Transport => 
       },
     };
     // A script instead of MULTI and EXEC, which the client might send on different connections.
-    return client.sendCommand(false, transaction === undefined ? words : scriptOf(transaction), options) as unknown;
+    const sent: unknown = await client.sendCommand(
+      false,
+      transaction === undefined ? words : scriptOf(transaction),
+      options,
+    );
+    return sent;
   },
 });
 

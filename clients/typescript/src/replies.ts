@@ -218,8 +218,8 @@ function fields(reply: unknown): Map<string, unknown> {
 export function readInfo(reply: unknown): Info | null {
   const found = fields(reply);
   if (found.size === 0) return null;
-  const number = (name: string): number | null => (found.has(name) ? integer(found.get(name)) : null);
-  const age = (name: string): number | null => (found.has(name) ? orNull(found.get(name)) : null);
+  // An age of -1 says that there is no event.
+  const number = (name: string): number | null => (found.has(name) ? orNull(found.get(name)) : null);
   return {
     kind: String(found.get("kind")) as Info["kind"],
     fullInMs: number("full_in"),
@@ -227,8 +227,8 @@ export function readInfo(reply: unknown): Info | null {
     events: number("events"),
     denied: number("denied"),
     entries: number("entries"),
-    oldestMs: age("oldest"),
-    newestMs: age("newest"),
+    oldestMs: number("oldest"),
+    newestMs: number("newest"),
     held: number("held"),
     reservations: number("reservations"),
     banMs: number("ban") ?? 0,

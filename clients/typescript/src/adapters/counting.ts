@@ -4,6 +4,7 @@
  * starts with its first hit (FIXED FROM first), like a counter of INCR with EXPIRE.
  */
 
+import { checkOptions, quote } from "../check.js";
 import type { Client } from "../clients.js";
 import { Unreachable } from "../errors.js";
 import { Limiter, type Limits } from "../limiter.js";
@@ -26,6 +27,14 @@ export function limiterOf(clientOrLimits: ClientOrLimits): Limits {
     limiters.set(client, limiter);
   }
   return limiter;
+}
+
+/** Returns the prefix in the options of a store. */
+export function prefixOf(store: string, options: { prefix?: string | undefined }, usual: string): string {
+  checkOptions(store, options, ["prefix"]);
+  const { prefix = usual } = options;
+  if (typeof prefix !== "string") throw new TypeError(`prefix must be a string, not ${quote(prefix)}`);
+  return prefix;
 }
 
 /** A limit that is never reached. Twice this number is still exact in a double. */

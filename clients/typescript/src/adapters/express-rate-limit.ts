@@ -4,8 +4,8 @@
  * @module express-rate-limit
  */
 
-import { checkOptions, quote } from "../check.js";
-import { clear, counting, countOf, limiterOf, type ClientOrLimits } from "./counting.js";
+import { quote } from "../check.js";
+import { clear, counting, countOf, limiterOf, prefixOf, type ClientOrLimits } from "./counting.js";
 import type { Limits } from "../limiter.js";
 import type { Window } from "../limits.js";
 import type { Reply } from "../replies.js";
@@ -48,10 +48,7 @@ export class RatelimitStore {
 
   /** `client` is one of node-redis or ioredis, or a Limiter. */
   constructor(client: ClientOrLimits, options: RatelimitStoreOptions = {}) {
-    checkOptions("RatelimitStore", options, ["prefix"]);
-    const { prefix = "erl:" } = options;
-    if (typeof prefix !== "string") throw new TypeError(`prefix must be a string, not ${quote(prefix)}`);
-    this.prefix = prefix;
+    this.prefix = prefixOf("RatelimitStore", options, "erl:");
     this.#limiter = limiterOf(client);
   }
 

@@ -1,7 +1,6 @@
 /** A storage for the package @nestjs/throttler. */
 
-import { checkOptions, quote } from "../check.js";
-import { limiterOf, type ClientOrLimits } from "./counting.js";
+import { limiterOf, prefixOf, type ClientOrLimits } from "./counting.js";
 import type { Limits } from "../limiter.js";
 import type { Reply } from "../replies.js";
 
@@ -38,10 +37,7 @@ export class RatelimitThrottlerStorage {
 
   /** `client` is one of node-redis or ioredis, or a Limiter. */
   constructor(client: ClientOrLimits, options: ThrottlerStorageOptions = {}) {
-    checkOptions("RatelimitThrottlerStorage", options, ["prefix"]);
-    const { prefix = "throttler:" } = options;
-    if (typeof prefix !== "string") throw new TypeError(`prefix must be a string, not ${quote(prefix)}`);
-    this.#prefix = prefix;
+    this.#prefix = prefixOf("RatelimitThrottlerStorage", options, "throttler:");
     this.#limiter = limiterOf(client);
   }
 
