@@ -378,10 +378,9 @@ suite("calls", () => {
       ...["250", "1mo", {}].map((value): (typeof wrong)[0] => {
         return [TypeError, "deadline must be a number of milliseconds, not", deadline(value)];
       }),
-      ...[0, -1, NaN, Infinity, "0ms", "25d"].map((value): (typeof wrong)[0] => {
-        return [RangeError, "deadline must be milliseconds above 0", deadline(value)];
+      ...[0, -1, 0.25, NaN, Infinity, "0ms", "25d"].map((value): (typeof wrong)[0] => {
+        return [RangeError, "deadline must be from 1 to", deadline(value)];
       }),
-      [RangeError, "deadline must be at least 1", deadline(0.25)],
       [TypeError, `${client} {}`, () => new Limiter({} as never)],
       [TypeError, `${client} "redis://a": make a client of the URL, by`, () => new Limiter("redis://a" as never)],
       [TypeError, `${client} undefined`, () => new Limiter(undefined as never)],

@@ -13,13 +13,15 @@ import { Redis } from "ioredis";
 
 import { Busy, Limiter, type Reply } from "../src/index.js";
 import { isOwnStop, testUnlessStopped } from "./machine.js";
-import { Proxy, Server, SINGLE, type Opened } from "./servers.js";
+import { Proxy, Server, SINGLE, until, type Opened } from "./servers.js";
 
-const DEADLINE = 250;
 /** True if the figures are for the table. */
 const IS_EXACT = process.env["OUTAGES_TABLE"] !== undefined;
+/** The deadline of the table. On a busy machine, a server that is there may take longer. */
+const SHORT = 250;
+const DEADLINE = IS_EXACT ? SHORT : 1000;
 /** The milliseconds that a busy machine may add to the time of a call. */
-const SLACK = IS_EXACT ? 50 : 1000;
+const SLACK = IS_EXACT ? 50 : 5000;
 const CALLS = Number(process.env["OUTAGES_CALLS"] ?? 100);
 const WINDOW = { limit: 1_000_000_000, period: "1d" };
 
@@ -98,11 +100,12 @@ const times = (calls: MeasuredCall[]): number[] => calls.map(({ ms }) => ms);
 const count = (calls: MeasuredCall[], outcome: Outcome): number =>
   calls.filter((each) => each.outcome === outcome).length;
 
+/** Checks the outcome of calls. Those of which the program read no reply, because it was busy, say nothing. */
 function all(calls: MeasuredCall[], outcome: Outcome, withinMs: number): void {
   const others = new Map<Outcome, number>();
-  for (const each of calls) if (each.outcome !== outcome) others.set(each.outcome, (others.get(each.outcome) ?? 0) + 1);
-  const stopped = calls.find(({ error }) => isOwnStop(error));
-  if (others.size > 0 && stopped !== undefined) throw stopped.error;
+  for (const { outcome: other, error } of calls) {
+    if (other !== outcome && (IS_EXACT || !isOwnStop(error))) others.set(other, (others.get(other) ?? 0) + 1);
+  }
   assert.deepEqual([...others], [], `${calls.length} calls should be ${outcome}`);
   assert.ok(most(times(calls)) <= withinMs, `a call took ${most(times(calls))} ms`);
 }
@@ -123,7 +126,7 @@ const spans = (calls: MeasuredCall[]): string => `${short(middle(times(calls)))}
 async function untilDecided(limiter: Limiter): Promise<number> {
   const begin = performance.now();
   while ((await measured(limiter)).outcome !== "decided") {
-    assert.ok(performance.now() - begin < 20_000, "the server does not decide again");
+    assert.ok(performance.now() - begin < 60_000, "the server does not decide again");
     await sleep(5);
   }
   return performance.now() - begin;
@@ -173,7 +176,7 @@ async function outage(
   const waiting = [...(await atOnce(limiter, 200)), ...(await atOnce(limiter, 600))];
   // Opens meanwhile.
   const flowing = await aSecond(limiter, 600, 1.5);
-  // Open.
+  await until(async () => (await measured(limiter)).ms < DEADLINE / 10, "the breaker does not open");
   const open: MeasuredCall[] = [];
   for (let at = 0; at < 1000; at += 1) open.push(await measured(limiter));
   all([...waiting, ...flowing], "unreachable", lateness.soon);
@@ -225,8 +228,8 @@ for (const [library, open] of SINGLE) {
       const underWay = atOnce(limiter, 100);
       await sleep(50);
       await server.kill();
-      all(await underWay, "unreachable", PATIENT / 4);
-      for (let at = 0; at < 10; at += 1) all([await measured(limiter)], "unreachable", PATIENT / 4);
+      all(await underWay, "unreachable", PATIENT / 2);
+      for (let at = 0; at < 10; at += 1) all([await measured(limiter)], "unreachable", PATIENT / 2);
       await server.start();
       assert.ok((await untilDecided(limiter)) <= 2000 + SLACK);
     };
@@ -339,7 +342,7 @@ for (const [library, open] of SINGLE) {
         const calls: MeasuredCall[] = [];
         while (calls.length < count) {
           const call = measured(limiter);
-          const end = performance.now() + DEADLINE + 100;
+          const end = performance.now() + SHORT + 100;
           while (performance.now() < end);
           calls.push(await call);
         }
@@ -358,7 +361,10 @@ for (const [library, open] of SINGLE) {
       proxy.delayMs = 0;
       assert.equal((await measured(limiter)).outcome, "decided");
     };
-    test("the program is busy for longer than the deadline", withLimiter(open, busyProgram, { isFar: true }));
+    test(
+      "the program is busy for longer than the deadline",
+      withLimiter(open, busyProgram, { deadline: SHORT, isFar: true }),
+    );
 
     const slow = async ({ proxy, limiter }: Setup) => {
       await measured(limiter);
@@ -373,7 +379,7 @@ for (const [library, open] of SINGLE) {
       const answer = `the server's decision (${calls.length - busy}) or \`Busy\` (${busy})`;
       rows.push({ what: "pool full on a slow server", library, answer, calls, then: "0 as unreachable" });
     };
-    testUnlessStopped("pool full on a slow server", withLimiter(open, slow, { isFar: true }));
+    testUnlessStopped("pool full on a slow server", withLimiter(open, slow, { deadline: SHORT, isFar: true }));
   });
 }
 

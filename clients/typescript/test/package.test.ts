@@ -7,13 +7,12 @@ import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { after, before, describe as suite, test } from "node:test";
-import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
 import { build as esbuild } from "esbuild";
 import { build as vite } from "vite";
 
-import { freePort } from "./servers.js";
+import { firstAnswer, freePort } from "./servers.js";
 
 const tools = fileURLToPath(new URL("../../", import.meta.url));
 /** An application that has installed the packed package, and the packages that the client is developed with. */
@@ -213,11 +212,7 @@ suite("with a registry", { skip: process.env["CLIENTS"] !== "all" && "needs a re
       const port = await freePort();
       const server = spawn(process.execPath, [next, "start", "-p", `${port}`], { cwd: folder, env, stdio: "ignore" });
       try {
-        let answer: Response | undefined;
-        for (let attempt = 0; answer === undefined && attempt < 600 && server.exitCode === null; attempt += 1) {
-          answer = await fetch(`http://127.0.0.1:${port}/decide`).catch(() => undefined);
-          if (answer === undefined) await sleep(100);
-        }
+        const answer = await firstAnswer(`http://127.0.0.1:${port}/decide`, server);
         assert.equal(await answer?.text(), "true,false,true");
       } finally {
         server.kill("SIGKILL");

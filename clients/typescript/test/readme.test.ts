@@ -9,11 +9,10 @@ import { once } from "node:events";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe as suite, test } from "node:test";
-import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
 import { testUnlessStopped } from "./machine.js";
-import { freePort, Server, until } from "./servers.js";
+import { firstAnswer, freePort, Server, until } from "./servers.js";
 
 let server: Server;
 before(async () => (server = await Server.start()));
@@ -55,12 +54,7 @@ async function serving(file: string, use: (get: (path: string) => Promise<Respon
   const program = spawn(process.execPath, [file], { env, stdio: ["ignore", "ignore", "inherit"] });
   const get = (path: string) => fetch(`http://127.0.0.1:${port}${path}`);
   try {
-    let answer: Response | undefined;
-    for (let attempt = 0; answer === undefined && attempt < 600 && program.exitCode === null; attempt += 1) {
-      answer = await get("/nowhere").catch(() => undefined);
-      if (answer === undefined) await sleep(100);
-    }
-    assert.ok(answer, "it does not listen");
+    assert.ok(await firstAnswer(`http://127.0.0.1:${port}/nowhere`, program), "it does not listen");
     await server.admin.flushall();
     await use(get);
   } finally {

@@ -29,7 +29,7 @@ import {
 } from "../src/index.js";
 import { RatelimitThrottlerStorage } from "../src/adapters/throttler-storage.js";
 import { CASES, run } from "./fixtures.js";
-import { CLUSTERS, connected, Proxy, SINGLE as UNCONNECTED, until, untilWaiting, type Opened } from "./servers.js";
+import { CLUSTERS, connected, Proxy, SINGLE, until, untilWaiting, type Opened } from "./servers.js";
 
 const PORT = Number(process.env["RATELIMIT_PORT"]);
 const HELD_PORT = Number(process.env["RATELIMIT_HELD_PORT"]);
@@ -297,11 +297,6 @@ async function fake(
   return { port: (server.address() as AddressInfo).port, calls: () => calls, close };
 }
 
-const SINGLE: [string, (port: number) => Promise<Opened>][] = [
-  ["node-redis", (port) => nodeRedis(port, 2)],
-  ["ioredis", (port) => ioredis(port)],
-];
-
 for (const [kind, open] of SINGLE) {
   suite(`${kind} without a server that answers`, () => {
     async function against(
@@ -311,7 +306,7 @@ for (const [kind, open] of SINGLE) {
       pong?: string,
     ) {
       const server = await fake(answer, pong);
-      const opened = await open(server.port);
+      const opened = open(server.port);
       const limiter = new Limiter(opened.client, options);
       try {
         await body(limiter, server.calls);
@@ -386,7 +381,7 @@ for (const [kind, open] of SINGLE) {
   });
 }
 
-for (const [kind, open] of UNCONNECTED) {
+for (const [kind, open] of SINGLE) {
   test(`closing the limiter ends calls of ${kind} that are connecting or sent, and closes its connections`, async () => {
     const proxy = await Proxy.before(PORT);
     for (const isConnected of [false, true]) {
@@ -472,7 +467,7 @@ suite("patience", () => {
       const proxy = await Proxy.before(PORT);
       // The server is asked to wait for a minute.
       proxy.change = (sent) => sent.replace("$3\r\n400\r\n", "$5\r\n60000\r\n");
-      const opened = await open(proxy.port);
+      const opened = open(proxy.port);
       // The test must see it wait before it is given up.
       const frozen = new Limiter(opened.client, { unreachable: "allow", deadline: 4000 });
       const limiter = new Limiter(opened.client, PATIENT);

@@ -35,6 +35,16 @@ export const untilWaiting = (redis: Redis, count: number): Promise<void> =>
     `not ${count} calls wait`,
   );
 
+/** Returns the first answer of a program that begins to listen, within a minute; undefined if it ends instead. */
+export async function firstAnswer(url: string, program: ChildProcess): Promise<Response | undefined> {
+  for (let attempt = 0; attempt < 600 && program.exitCode === null; attempt += 1) {
+    const answer = await fetch(url).catch(() => undefined);
+    if (answer !== undefined) return answer;
+    await sleep(100);
+  }
+  return undefined;
+}
+
 /** A port that nothing listens on. */
 export async function freePort(): Promise<number> {
   const server = createServer();
