@@ -25,8 +25,8 @@ struct State {
     failures: u32,
     failed_at: Option<Instant>,
     replied_at: Option<Instant>,
+    /// The time of the next probe. While one goes on, it is after the end of that one, even if its runtime is shut down.
     probe_at: Option<Instant>,
-    is_probing: bool,
     reason: String,
 }
 
@@ -84,18 +84,16 @@ impl Breaker {
     /// Returns whether the caller may probe the server. If so, it must call `end_probe` afterwards.
     pub fn may_probe(&self, now: Instant) -> bool {
         let mut state = self.state();
-        if state.is_probing || state.probe_at.is_some_and(|at| now < at) {
+        if state.probe_at.is_some_and(|at| now < at) {
             return false;
         }
-        state.is_probing = true;
+        state.probe_at = now.checked_add(PROBE.saturating_add(PAUSE));
         true
     }
 
     /// Records that the probe has ended. Its outcome is recorded by `record_reply` or `record_failure`.
     pub fn end_probe(&self, now: Instant) {
-        let mut state = self.state();
-        state.is_probing = false;
-        state.probe_at = now.checked_add(PAUSE);
+        self.state().probe_at = now.checked_add(PAUSE);
     }
 }
 

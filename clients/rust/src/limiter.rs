@@ -1,7 +1,6 @@
 //! The limiter and its calls.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,20 +51,11 @@ const DEADLINE: Duration = Duration::from_secs(1);
 pub struct Limiter(Arc<Core>);
 
 /// Builds a [`Limiter`], see [`Limiter::builder`].
+#[derive(Debug)]
 pub struct Builder {
     servers: Servers,
     unreachable: Unreachable,
     deadline: Option<Duration>,
-}
-
-impl fmt::Debug for Builder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
-            .field("servers", &self.servers)
-            .field("unreachable", &self.unreachable)
-            .field("deadline", &self.deadline)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Builder {

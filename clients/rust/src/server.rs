@@ -188,9 +188,9 @@ impl Server {
         if !self.breaker.may_probe(Instant::now()) {
             return Err(Failure::BreakerIsOpen);
         }
-        let probe = Probe(Arc::clone(self));
+        let server = Arc::clone(self);
         let probing = tokio::spawn(async move {
-            let (server, attempt) = (&probe.0, Attempt::new(Some(PROBE), false));
+            let attempt = Attempt::new(Some(PROBE), false);
             let pinging = async {
                 let link = server.source.connect(PROBE).await?;
                 link.clone().send(&[Command::new("PING")]).await.map_err(Failure::NoReply)?;
@@ -204,6 +204,7 @@ impl Server {
                 }
                 Err(failure) => drop(server.failed(failure, &attempt)),
             }
+            server.breaker.end_probe(Instant::now());
         });
         let _ = probing.await;
         match self.breaker.is_open() {
@@ -273,15 +274,6 @@ impl Server {
             }
             _ => Error::Server(reply),
         }
-    }
-}
-
-/// Ends the probe when it is dropped, even if its runtime is shut down.
-struct Probe(Arc<Server>);
-
-impl Drop for Probe {
-    fn drop(&mut self) {
-        self.0.breaker.end_probe(Instant::now());
     }
 }
 
