@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis_ratelimit_client::transport::{Command, Servers, Value};
-use redis_ratelimit_client::{Limiter, Semaphore};
+use redis_ratelimit_client::transport::{Command, Value};
+use redis_ratelimit_client::{Limiter, Reservation, Semaphore};
 use tokio::time::{sleep, Instant};
 
 use crate::testing::Double;
@@ -43,13 +43,15 @@ impl Holder {
         std::mem::take(&mut self.renewed_at.lock().unwrap())
     }
 
-    fn servers(&self) -> Servers {
+    /// Reserves with a limiter of this server.
+    async fn permit(&self, deadline: impl Into<Option<Duration>>, lease: Duration) -> Reservation {
         let holder = self.clone();
         let server = Double::new(move |commands| {
             let (holder, command) = (holder.clone(), commands[0].clone());
             async move { Ok(vec![holder.reply(&command).await]) }
         });
-        server.servers()
+        let limiter = Limiter::builder(server.servers()).deadline(deadline).build().unwrap();
+        limiter.acquire("jobs", &Semaphore::new(1)).lease(lease).await.unwrap()
     }
 
     async fn reply(&self, command: &Command) -> Value {
@@ -79,9 +81,7 @@ impl Holder {
 #[tokio::test(start_paused = true)]
 async fn a_longer_lease_slows_renewals_only_when_the_server_has_confirmed_it() {
     let server = Holder::new();
-    let limiter = Limiter::builder(server.servers()).deadline(SECOND / 2).build().unwrap();
-    let jobs = Semaphore::new(1);
-    let mut permit = limiter.acquire("jobs", &jobs).lease(3 * SECOND).await.unwrap();
+    let mut permit = server.permit(SECOND / 2, 3 * SECOND).await;
     sleep(SECOND / 2).await;
     server.loses_leases.store(true, Relaxed);
     // It ends with the limiter's deadline, at second 1.
@@ -98,9 +98,7 @@ async fn a_longer_lease_slows_renewals_only_when_the_server_has_confirmed_it() {
 #[tokio::test(start_paused = true)]
 async fn a_shorter_lease_speeds_renewals_up_before_the_server_has_confirmed_it() {
     let server = Holder::new();
-    let limiter = Limiter::builder(server.servers()).deadline(SECOND / 2).build().unwrap();
-    let jobs = Semaphore::new(1);
-    let mut permit = limiter.acquire("jobs", &jobs).lease(30 * SECOND).await.unwrap();
+    let mut permit = server.permit(SECOND / 2, 30 * SECOND).await;
     server.loses_leases.store(true, Relaxed);
     permit.renew(3 * SECOND).await.unwrap_err();
     sleep(3 * SECOND).await;
@@ -120,10 +118,8 @@ async fn a_shorter_lease_speeds_renewals_up_before_the_server_has_confirmed_it()
 async fn a_renewal_without_a_reply_does_not_delay_the_next() {
     for deadline in [None, Some(SECOND / 2), Some(10 * SECOND)] {
         let server = Holder::new();
-        let limiter = Limiter::builder(server.servers()).deadline(deadline).build().unwrap();
         server.lost.store(2, Relaxed);
-        let jobs = Semaphore::new(1);
-        let permit = limiter.acquire("jobs", &jobs).lease(3 * SECOND).await.unwrap();
+        let permit = server.permit(deadline, 3 * SECOND).await;
         sleep(9 * SECOND / 2).await;
         assert_eq!(server.renewed_at(), [1.0, 2.0, 3.0, 4.0], "{deadline:?}");
         drop(permit);
@@ -133,9 +129,7 @@ async fn a_renewal_without_a_reply_does_not_delay_the_next() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_lost_when_no_renewal_was_confirmed_for_as_long_as_it_lasts() {
     let server = Holder::new();
-    let limiter = Limiter::builder(server.servers()).deadline(SECOND / 2).build().unwrap();
-    let jobs = Semaphore::new(1);
-    let permit = limiter.acquire("jobs", &jobs).lease(3 * SECOND).await.unwrap();
+    let permit = server.permit(SECOND / 2, 3 * SECOND).await;
     sleep(9 * SECOND / 2).await;
     // The last that was confirmed is that of second 4.
     server.lost.store(u32::MAX, Relaxed);
@@ -148,10 +142,8 @@ async fn a_lease_is_lost_when_no_renewal_was_confirmed_for_as_long_as_it_lasts()
 #[tokio::test(start_paused = true)]
 async fn a_renewal_has_the_deadline_of_a_call_although_the_next_begins_before_it() {
     let server = Holder::new();
-    let limiter = Limiter::builder(server.servers()).deadline(2 * SECOND).build().unwrap();
     server.late_ms.store(1500, Relaxed);
-    let jobs = Semaphore::new(1);
-    let permit = limiter.acquire("jobs", &jobs).lease(3 * SECOND).await.unwrap();
+    let permit = server.permit(2 * SECOND, 3 * SECOND).await;
     sleep(13 * SECOND / 2).await;
     assert_eq!(server.renewed_at(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     drop(permit);
