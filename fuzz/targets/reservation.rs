@@ -24,14 +24,20 @@ fuzz_target!(|input: (u64, &[u8])| {
         seen.lease_end_us,
         if one.is_from_future(now_us) { one.seen_lease_end_us(now_us) } else { one.lease_end_us }
     );
-    assert_eq!((seen.is_live(now_us), seen.counts_lapsed()), (one.is_live(now_us), one.counts_lapsed()));
+    assert_eq!(
+        (seen.is_live(now_us), seen.counts_lapsed()),
+        (one.is_live(now_us), one.counts_lapsed())
+    );
     for written in [one, seen] {
         let again = written.member();
         let bytes = again.as_bytes();
         let back = Reservation::decode(bytes).expect("what is written can be read");
         assert_eq!((back.id, back.rule), (one.id, one.rule));
         assert_eq!((back.quantity, back.lease_ms), (one.quantity, one.lease_ms));
-        assert_eq!((back.lease_end_us, back.arrival_us), (written.lease_end_us, written.arrival_us));
+        assert_eq!(
+            (back.lease_end_us, back.arrival_us),
+            (written.lease_end_us, written.arrival_us)
+        );
         assert_eq!(back.gone_us, written.gone_us);
     }
 });
