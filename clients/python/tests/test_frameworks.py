@@ -105,6 +105,11 @@ def held() -> str:
     return str(sum(len(plain.execute_command("RL.HELD", key)) for key in ("job", "{job}:places")))
 
 
+def raised(path: str) -> None:
+    """Raises what the view at a path raises."""
+    raise Busy("busy") if path.endswith("busy") else Denied(DENIED, [Clause.window("k", SITE, name="own")])
+
+
 def work(plan: str | None) -> str:
     """A view that fails if its request asks for it."""
     if plan == "fail":
@@ -177,6 +182,17 @@ class OfAFramework:
             _, fields, _ = self.get("/own", user)
             self.assertEqual(names(fields["ratelimit-policy"]), [*self.site, *policies])
             self.assertEqual((fields["x-ratelimit-limit"], fields["x-ratelimit-remaining"]), ("1", "0"))
+
+    def test_what_a_view_raises_as_denied_or_busy_is_answered(self: Any) -> None:
+        for place, policies in ("/", ["search"]), ("/free-", []):
+            with self.subTest(place=place):
+                plain.flushall()
+                status, fields, body = self.get(f"{place}denied", "a")
+                self.check_denied(status, fields, body, ["own"])
+                self.assertEqual(names(fields["ratelimit-policy"]), [*self.site, *policies, "own"])
+                status, fields, body = self.get(f"{place}busy", "a")
+                self.check_unavailable(status, fields, body)
+                self.assertEqual(fields["retry-after"], "1")
 
     def test_each_request_has_limits_of_its_own_and_holds_what_they_reserve(self: Any) -> None:
         for plan, policies, body in (
@@ -269,6 +285,13 @@ class WithFastapi(OfAFramework, OnAServer):
         @app.get("/own", dependencies=[Depends(search)])
         async def own(request: Request) -> None:
             add_reply(request, *OWN)
+
+        @app.get("/denied", dependencies=[Depends(search)])
+        @app.get("/busy", dependencies=[Depends(search)])
+        @app.get("/free-denied")
+        @app.get("/free-busy")
+        def failing(request: Request) -> None:
+            raised(request.url.path)
 
         @app.get("/job", dependencies=[Depends(job)])
         def working(request: Request) -> Response:
@@ -403,7 +426,7 @@ class WithTheMiddleware(OfAFramework, OnAServer):
         if path in ("/job", "/stream"):
             check = of(limiter, self.limits, key=lambda _: "job", name="job")
         with TestClient(self.app(check=check), raise_server_exceptions=False) as client:
-            answer = client.get(path, headers=sent(user, plan))
+            answer = client.get(path, headers=sent(None if "free" in path else user, plan))
         return answer.status_code, answer.headers, answer.content
 
     def answered(self, answer: Any) -> tuple[int, Any, bytes]:
@@ -447,6 +470,11 @@ class WithTheMiddleware(OfAFramework, OnAServer):
             add_reply(request.scope, *OWN)
             # What a route sets itself is replaced.
             return Response("own", headers={"x-ratelimit-limit": "7", "ratelimit": '"mine";r=7'})
+
+        @app.get("/{path:path}busy")
+        @app.get("/{path:path}denied")
+        def failing(request: Request) -> None:
+            raised(request.url.path)
 
         @app.get("/job")
         def working(request: Request) -> Response:
@@ -509,6 +537,7 @@ class WithFlask(OfAFramework, OnAServer):
     def app(self, limiter: Any, limit: Any = RATE, **options: Any) -> flask.Flask:
         app = flask.Flask("tests")
         app.logger.disabled = True
+        redis_ratelimit.flask.setup(app)
 
         def by_user() -> str | None:
             user = flask.request.headers.get("x-user")
@@ -541,6 +570,13 @@ class WithFlask(OfAFramework, OnAServer):
         def own() -> str:
             add_reply(flask.request, *OWN)
             return "own"
+
+        def failing() -> Any:
+            raised(flask.request.path)
+
+        for place, view in ("", limited(failing)), ("free-", failing):
+            for name in f"{place}denied", f"{place}busy":
+                app.add_url_rule(f"/{name}", name, view)
 
         @app.get("/job")
         @job
@@ -604,7 +640,13 @@ def search(request: Any) -> HttpResponse:
         raise Http404
     if request.path == "/own":
         add_reply(request, *OWN)
+    if request.path in ("/denied", "/busy"):
+        raised(request.path)
     return HttpResponse("found")
+
+
+def failing(request: Any) -> None:
+    raised(request.path)
 
 
 @method_decorator(search_limit, name="dispatch")
@@ -615,6 +657,8 @@ class Search(View):  # type: ignore[misc]
 
 @of_django(soon_limiter, RATE, key=by_user, name="search")
 async def search_soon(request: Any) -> HttpResponse:
+    if request.path != "/soon":
+        raised(request.path)
     return HttpResponse("found soon")
 
 
@@ -633,7 +677,9 @@ async def working_soon(request: Any) -> Any:
     return StreamingHttpResponse(parts()) if request.path == "/stream-soon" else HttpResponse(work(plan_in(request)))
 
 
-views = {"search": search, "missing": search, "own": search, "other": Search.as_view(), "soon": search_soon}
+views = dict.fromkeys(("search", "missing", "own", "denied", "busy"), search)
+views |= {"other": Search.as_view(), "soon": search_soon, "soon-denied": search_soon, "soon-busy": search_soon}
+views |= {"free-denied": failing, "free-busy": failing}
 views |= {"job": working, "stream": working, "job-soon": working_soon, "stream-soon": working_soon}
 urlpatterns = [path(name, view) for name, view in views.items()]
 
@@ -658,14 +704,16 @@ class WithDjango(OfAFramework, OnAServer):
             client = AsyncClient(raise_request_exception=False)
             found = [await client.get("/soon", headers={"x-user": "a"}) for _ in range(3)]
             jobs = [await client.get("/job-soon", headers={"x-plan": plan}) for plan in ("several", "fail")]
+            found += [await client.get(f"/soon-{path}", headers={"x-user": "b"}) for path in ("denied", "busy")]
             stream = await client.get("/stream-soon", headers={"x-plan": "several"})
             jobs.append([part async for part in stream.streaming_content])
             await soon_limiter.aclose()
             return [*found, *jobs]
 
         *answers, job, failed, stream = asyncio.run(run())
-        self.assertEqual([answer.status_code for answer in answers], [200, 200, 429])
+        self.assertEqual([answer.status_code for answer in answers], [200, 200, 429, 429, 503])
         self.check_denied(429, answers[2].headers, answers[2].content, ["search"])
+        self.check_denied(429, answers[3].headers, answers[3].content, ["own"])
         self.assertEqual((job.content, failed.status_code, stream, held()), (b"held 1", 500, [b"held 1"], "0"))
         self.assertEqual(limiter_now().window_ro("{job}:units", UNITS).remaining, 0)
         self.assertIsNotNone(get_asgi_application())

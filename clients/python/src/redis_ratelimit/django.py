@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 from django.http import HttpRequest, HttpResponse
 
+from . import Busy, Denied
 from .http.address import address_in
 from .http.exchange import PROBLEM, Exchange, Held
 from .http.rule import Rule
@@ -32,8 +33,8 @@ class RateLimit(Rule[[HttpRequest]]):
     """A decorator that asks limits before a view, also with method_decorator. It is a middleware if MIDDLEWARE names it.
 
     `limiter` is a redis_ratelimit.Limiter, or for views that are coroutine functions a redis_ratelimit.asyncio.Limiter. A
-    denied request is answered 429, or 503 if nobody could decide. The other arguments are those of
-    redis_ratelimit.asgi.RateLimit.
+    denied request is answered 429, or 503 if nobody could decide, also if the view raises Denied or Busy. The other
+    arguments are those of redis_ratelimit.asgi.RateLimit.
     """
 
     #: As a middleware it is synchronous. Under ASGI, Django runs it in a thread.
@@ -51,7 +52,10 @@ class RateLimit(Rule[[HttpRequest]]):
             exchange = Exchange.of(request)
             is_writer = exchange.begin_writing()
             with self._ask(exchange, request) as held:
-                response = view(request, *args, **kwargs) if exchange.status == 200 else _denial(exchange)
+                try:
+                    response: Any = view(request, *args, **kwargs) if exchange.status == 200 else _denial(exchange)
+                except (Busy, Denied) as error:
+                    response = _answer(request, error)
                 held.status = response.status_code
                 if response.streaming:
                     # The server closes each response when it has been sent.
@@ -61,6 +65,8 @@ class RateLimit(Rule[[HttpRequest]]):
                     response.close = stack.close
             return _with_headers(exchange, response) if is_writer else response
 
+        # Of a middleware, Django calls this for what a view raises.
+        limited.process_exception = _answer  # type: ignore[attr-defined]
         return cast(View, limited)
 
     def _limited_async(self, view: Any) -> Any:
@@ -69,9 +75,12 @@ class RateLimit(Rule[[HttpRequest]]):
             exchange = Exchange.of(request)
             is_writer = exchange.begin_writing()
             async with await self._ask_async(exchange, request) as held:
-                response: Any = _denial(exchange)
-                if exchange.status == 200:
-                    response = await view(request, *args, **kwargs)
+                try:
+                    response: Any = (
+                        await view(request, *args, **kwargs) if exchange.status == 200 else _denial(exchange)
+                    )
+                except (Busy, Denied) as error:
+                    response = _answer(request, error)
                 held.status = response.status_code
                 if response.streaming and response.is_async:
                     response.streaming_content = _streamed(held.moved(), response.streaming_content)
@@ -85,6 +94,15 @@ async def _streamed(held: Held, parts: AsyncIterator[bytes]) -> AsyncIterator[by
         stack.push_async_exit(held)
         async for part in parts:
             yield part
+
+
+def _answer(request: HttpRequest, error: Exception) -> HttpResponse | None:
+    """Returns the response to a request whose view raised Busy or Denied; None for other errors."""
+    if not isinstance(error, (Busy, Denied)):
+        return None
+    exchange = Exchange.of(request)
+    exchange.note(error)
+    return _denial(exchange)
 
 
 def _denial(exchange: Exchange) -> HttpResponse:

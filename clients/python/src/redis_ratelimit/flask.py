@@ -1,5 +1,7 @@
 """Limits of views for Flask: a decorator.
 
+setup(app)
+
 @app.get("/search")
 @RateLimit(limiter, Rate.per("30/min"), key=lambda: f"search:{client_address()}")
 def search(): ...
@@ -13,11 +15,12 @@ from typing import Any, TypeVar, cast
 
 import flask
 
+from . import Busy, Denied
 from .http.address import address_in
 from .http.exchange import PROBLEM, Exchange, Held
 from .http.rule import Rule
 
-__all__ = ["RateLimit", "client_address"]
+__all__ = ["RateLimit", "client_address", "setup"]
 
 View = TypeVar("View", bound=Callable[..., Any])
 #: The name under which the environment of a request has what it holds.
@@ -29,11 +32,18 @@ def client_address(*, proxies: int = 0, ipv6_prefix: int = 64) -> str:
     return address_in(flask.request.environ, proxies, ipv6_prefix)
 
 
+def setup(app: flask.Flask) -> None:
+    """Answers Denied and Busy that any view of `app` raises, as by acquire(), with 429 or 503 and problem details. For
+    views with the decorator that is done without it. Call it once, when the application is created."""
+    for error in Denied, Busy:
+        app.register_error_handler(error, _answer)
+
+
 class RateLimit(Rule[[]]):
     """A decorator that asks limits before a view.
 
     `limiter` is a redis_ratelimit.Limiter. The functions `limit`, `key` and `pk` have no argument: they look at
-    flask.request. A denied request is answered 429, or 503 if nobody could decide.
+    flask.request. A denied request is answered 429, or 503 if nobody could decide, also if the view raises Denied or Busy.
     `app.before_request(RateLimit(...).check)` asks before every view. The other arguments are those of
     redis_ratelimit.asgi.RateLimit.
     """
@@ -42,22 +52,40 @@ class RateLimit(Rule[[]]):
 
     def check(self) -> flask.Response | None:
         """Asks the limits of the current request. Returns the response to a denied one, or None."""
-        environ = flask.request.environ
-        exchange = Exchange.of(environ)
-        if exchange.begin_writing():
-            flask.after_this_request(_finish)
-        environ.setdefault(_HELD, []).append(self._ask(exchange).__enter__())
-        if exchange.status == 200:
-            return None
-        return flask.Response(exchange.body(), exchange.status, content_type=PROBLEM)
+        exchange = _exchange()
+        flask.request.environ.setdefault(_HELD, []).append(self._ask(exchange).__enter__())
+        return None if exchange.status == 200 else _denial(exchange)
 
     def __call__(self, view: View) -> View:
         @wraps(view)
         def limited(*args: Any, **kwargs: Any) -> Any:
-            denied = self.check()
-            return flask.current_app.ensure_sync(view)(*args, **kwargs) if denied is None else denied
+            if (denied := self.check()) is not None:
+                return denied
+            try:
+                return flask.current_app.ensure_sync(view)(*args, **kwargs)
+            except (Busy, Denied) as error:
+                return _answer(error)
 
         return cast(View, limited)
+
+
+def _exchange() -> Exchange:
+    """Returns the exchange of the current request, whose headers will be written."""
+    exchange = Exchange.of(flask.request.environ)
+    if exchange.begin_writing():
+        flask.after_this_request(_finish)
+    return exchange
+
+
+def _denial(exchange: Exchange) -> flask.Response:
+    return flask.Response(exchange.body(), exchange.status, content_type=PROBLEM)
+
+
+def _answer(error: Any) -> flask.Response:
+    """Returns the response to a request whose view raised Busy or Denied."""
+    exchange = _exchange()
+    exchange.note(error)
+    return _denial(exchange)
 
 
 def _finish(response: flask.Response) -> flask.Response:

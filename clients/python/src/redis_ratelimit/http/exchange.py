@@ -62,10 +62,14 @@ class Exchange:
         except (Busy, Denied) as error:
             if self.has_begun:
                 raise
-            if isinstance(error, Denied):
-                self.add(error.reply, error.limits, ())
-            else:
-                self.is_busy = True
+            self.note(error)
+
+    def note(self, error: Busy | Denied) -> None:
+        """Denies the request, because a limiter raised this."""
+        if isinstance(error, Denied):
+            self.add(error.reply, error.limits, ())
+        else:
+            self.is_busy = True
 
     @property
     def status(self) -> int:
