@@ -100,17 +100,16 @@ def unreached(allow: bool, *, quantity: int, force: bool = False, atmost: bool =
     )
 
 
-def _call_of_limit(
-    names: tuple[str, str],
-    key: Key,
-    limit: Rate | Window | str | None,
-    quantity: int,
-    options: Mapping[str, Any],
-    *,
-    read: Callable[[Any], Reply],
+#: The options of the methods that ask one limit. The others only look.
+_KNOWN: dict[str, Any] = {"throttle": ThrottleOptions, "window": WindowOptions, "reserve": ReserveOptions}
+
+
+def _ask(
+    method: str, key: Key, limit: Rate | Window | str | None, quantity: int, options: Mapping[str, Any]
 ) -> Call[Reply]:
-    """Returns the call of a command that asks one limit. `names` are those of the method and of the command."""
-    method, command = names
+    """Returns the call of a method that asks one limit."""
+    check_names(method, options, _KNOWN.get(method, LookOptions))
+    command = "RL." + method.upper().replace("RESERVE", "ACQUIRE")
     kind = Rate if command.startswith("RL.THROTTLE") else Window
     block, is_ahead = options.get("block"), options.get("ahead") is not None
     force, atmost = options.get("force", False), options.get("atmost", False)
@@ -118,7 +117,7 @@ def _call_of_limit(
     wanted = 1 if command == "RL.ACQUIRE" and quantity < 0 else quantity
     return Call(
         (command, key, *limit_words(limit, kind), whole("quantity", quantity), *option_words(limit, **options), "MS"),
-        read,
+        replies.reader(is_reservation="ACQUIRE" in command, atmost=atmost, ahead=is_ahead),
         key,
         partial(unreached, quantity=wanted, force=force, atmost=atmost, ahead=is_ahead),
         None if block is None else milliseconds("block", block),
@@ -129,22 +128,15 @@ def _call_of_limit(
 
 
 def throttle(key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]) -> Call[Reply]:
-    check_names("throttle", options, ThrottleOptions)
-    is_ahead = options.get("ahead") is not None
-    read = replies.read_granted if options.get("atmost") else replies.read_wait if is_ahead else replies.read_reply
-    return _call_of_limit(("throttle", "RL.THROTTLE"), key, rate, quantity, options, read=read)
+    return _ask("throttle", key, rate, quantity, options)
 
 
 def window(key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]) -> Call[Reply]:
-    check_names("window", options, WindowOptions)
-    read = replies.read_granted if options.get("atmost") else replies.read_reply
-    return _call_of_limit(("window", "RL.WINDOW"), key, window, quantity, options, read=read)
+    return _ask("window", key, window, quantity, options)
 
 
 def reserve(key: Key, window: WindowLike | None, quantity: int = 1, **options: Unpack[ReserveOptions]) -> Call[Reply]:
-    check_names("reserve", options, ReserveOptions)
-    read = replies.read_id_and_granted if options.get("atmost") else replies.read_id
-    call = _call_of_limit(("reserve", "RL.ACQUIRE"), key, window, quantity, options, read=read)
+    call = _ask("reserve", key, window, quantity, options)
     if options.get("id") is None:
         call.without_ids = ((key, len(call.words) - 1),)
     return call
@@ -152,24 +144,20 @@ def reserve(key: Key, window: WindowLike | None, quantity: int = 1, **options: U
 
 def close(key: Any, limit: Any, duration: Any, kind: str | None) -> Call[Reply]:
     duration_word("duration", duration)
-    if method_of(limit, kind) == "throttle":
-        return throttle(key, limit, 0, force=True, ban=duration)
-    return window(key, limit, 0, force=True, ban=duration)
+    ask = throttle if method_of(limit, kind) == "throttle" else window
+    return ask(key, limit, 0, force=True, ban=duration)
 
 
 def throttle_ro(key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Call[Reply]:
-    check_names("throttle_ro", options, LookOptions)
-    return _call_of_limit(("throttle_ro", "RL.THROTTLE_RO"), key, rate, quantity, options, read=replies.read_reply)
+    return _ask("throttle_ro", key, rate, quantity, options)
 
 
 def window_ro(key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Call[Reply]:
-    check_names("window_ro", options, LookOptions)
-    return _call_of_limit(("window_ro", "RL.WINDOW_RO"), key, window, quantity, options, read=replies.read_reply)
+    return _ask("window_ro", key, window, quantity, options)
 
 
 def acquire_ro(key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Call[Reply]:
-    check_names("acquire_ro", options, LookOptions)
-    return _call_of_limit(("acquire_ro", "RL.ACQUIRE_RO"), key, window, quantity, options, read=replies.read_id)
+    return _ask("acquire_ro", key, window, quantity, options)
 
 
 def apply(key: Key, id: Id, quantity: int | None = None) -> Call[bool]:

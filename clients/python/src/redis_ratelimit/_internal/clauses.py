@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Union
+from typing import Any, Union
 
 from .options import option_words
 from .parameters import (
@@ -23,25 +23,6 @@ from .parameters import (
 from .replies import Id
 
 
-class Traits(NamedTuple):
-    """Properties of a clause that the client needs after the clause was sent."""
-
-    #: The quantity that the clause takes; 0 if it only checks.
-    takes: int
-    #: True if the clause never denies a call.
-    shadow: bool
-    #: True if the clause has no options.
-    is_plain: bool = False
-    #: True if the reservation can only be released, not applied. Only the server knows this about a policy.
-    is_semaphore: bool = False
-    #: True if the clause closes its key when it denies a call.
-    bans: bool = False
-    #: The lease of the reservation. None: the server's default.
-    lease_ms: int | None = None
-    #: The id of the reservation, if the client has chosen it.
-    id: Id | None = None
-
-
 @dataclass(frozen=True)
 class Clause:
     """One limit of all(): made by Clause.throttle, Clause.window or Clause.acquire.
@@ -54,12 +35,25 @@ class Clause:
     name: str
     #: The limit: a Rate, a Window or the name of a policy.
     limit: RateLike | WindowLike
-    _traits: Traits = field(repr=False)
+    #: The quantity that the clause takes; 0 if it only checks.
+    _takes: int = field(repr=False)
+    _options: Mapping[str, Any] = field(repr=False, hash=False)
 
     @property
     def _reserves(self) -> bool:
         """True if the clause makes a reservation, which has to be settled."""
-        return self.words[0] == "ACQUIRE" and self._traits.takes > 0
+        return self.words[0] == "ACQUIRE" and self._takes > 0
+
+    @property
+    def _is_semaphore(self) -> bool:
+        """True if the reservation can only be released, not applied. Only the server knows this about a policy."""
+        return is_semaphore(self.limit)
+
+    @property
+    def _lease_ms(self) -> int | None:
+        """The lease of the reservation. None: the server's default."""
+        lease = self._options.get("lease")
+        return None if lease is None else milliseconds("lease", lease)
 
     @property
     def _is_policy(self) -> bool:
@@ -80,10 +74,7 @@ class Clause:
     ) -> Clause:
         """Returns the clause of a rate. With `check` it must be allowed, but takes nothing; with `shadow` it is decided and
         reported, but never denies a call."""
-        words = "THROTTLE", *limit_words(rate, Rate), whole("quantity", quantity)
-        options = option_words(rate, leave=leave, check=check, shadow=shadow, ban=ban)
-        traits = Traits(0 if check else quantity, shadow, is_plain=not options, bans=ban is not None)
-        return _clause(key, rate, (*words, *options), name, traits)
+        return _clause("THROTTLE", key, rate, quantity, name=name, leave=leave, check=check, shadow=shadow, ban=ban)
 
     @staticmethod
     def window(
@@ -100,11 +91,8 @@ class Clause:
     ) -> Clause:
         """Returns the clause of a window. With `check` it must be allowed, but takes nothing; with `shadow` it is decided
         and reported, but never denies a call."""
-        words = "WINDOW", *limit_words(window, Window), whole("quantity", quantity)
-        options = option_words(window, leave=leave, count_denied=count_denied, check=check, shadow=shadow, ban=ban)
-        is_plain = options == option_words(window)
-        traits = Traits(0 if check else quantity, shadow, is_plain=is_plain, bans=ban is not None)
-        return _clause(key, window, (*words, *options), name, traits)
+        own = {"count_denied": count_denied, "ban": ban}
+        return _clause("WINDOW", key, window, quantity, name=name, leave=leave, check=check, shadow=shadow, **own)
 
     @staticmethod
     def acquire(
@@ -122,23 +110,20 @@ class Clause:
     ) -> Clause:
         """Returns the clause of a reservation in a window or of a semaphore. All reservations of a call are settled in one
         step, see Limiter.acquire."""
-        words = "ACQUIRE", *limit_words(window, Window), whole("quantity", quantity)
-        options = option_words(
-            window, leave=leave, lease=lease, count_lapsed=count_lapsed, id=id, check=check, shadow=shadow
-        )
-        lease_ms = None if lease is None else milliseconds("lease", lease)
-        traits = Traits(0 if check else quantity, shadow, is_semaphore=is_semaphore(window), lease_ms=lease_ms, id=id)
-        return _clause(key, window, (*words, *options), name, traits)
+        own = {"lease": lease, "count_lapsed": count_lapsed, "id": id}
+        return _clause("ACQUIRE", key, window, quantity, name=name, leave=leave, check=check, shadow=shadow, **own)
 
 
-def _clause(key: Key, limit: RateLike | WindowLike, words: tuple[Word, ...], name: str, traits: Traits) -> Clause:
-    """Returns a clause. Checks the key and the name, which is the key by default."""
+def _clause(command: str, key: Key, limit: Rate | Window | str, quantity: int, *, name: str, **options: Any) -> Clause:
+    """Returns a clause, whose name is the key by default."""
     if not isinstance(key, (str, bytes)):
         raise TypeError(f"a key must be str or bytes, not {key!r}")
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, not {name!r}")
+    kind = Rate if command == "THROTTLE" else Window
+    words = command, *limit_words(limit, kind), whole("quantity", quantity), *option_words(limit, **options)
     key_text = key if isinstance(key, str) else key.decode("utf-8", "backslashreplace")
-    return Clause(key, words, name or key_text, limit, traits)
+    return Clause(key, words, name or key_text, limit, 0 if options["check"] else quantity, options)
 
 
 #: The limits of all(), and of reservations of several limits. A list in the place of a clause is a group.

@@ -309,6 +309,13 @@ def read_id_and_granted(reply: Sequence[Any]) -> Reply:
     return _with(read_id(reply), granted=read_count(reply[6]), reservations=read_count(reply[7]))
 
 
+def reader(*, is_reservation: bool, atmost: bool, ahead: bool) -> Callable[[Sequence[Any]], Reply]:
+    """Returns what reads the reply of a command that asks one limit."""
+    if is_reservation:
+        return read_id_and_granted if atmost else read_id
+    return read_granted if atmost else read_wait if ahead else read_reply
+
+
 def read_all(reply: Sequence[Any]) -> AllReply:
     # Only the reply of an ACQUIRE clause has a sixth element, its id.
     answers = tuple(read_id(answer) if len(answer) > 5 else read_reply(answer) for answer in reply[6])

@@ -104,7 +104,7 @@ class ReservationBase:
         if isinstance(key, (str, bytes)):
             assert window is not None  # several.reserve refuses it.
             limits = [Clause.acquire(key, window, lease=options.get("lease"))]
-            if settle == "apply" and limits[0]._traits.is_semaphore:
+            if settle == "apply" and limits[0]._is_semaphore:
                 raise ValueError("settle must not be 'apply' for a semaphore, which is only given back")
             return cls(core, limits, call, settle=settle)
         if settle is not None:
@@ -122,13 +122,11 @@ class ReservationBase:
             self._fallback_reservation = reply.reservation
             reply._keep_reservation(self if reply.allowed else None)
         self._reserved = [
-            Reserved(
-                limit.name, limit.key, answer.id, limit._traits.is_semaphore, self._is_several and limit._is_policy
-            )
+            Reserved(limit.name, limit.key, answer.id, limit._is_semaphore, self._is_several and limit._is_policy)
             for limit, answer in zip(self._limits.values(), answers, strict=False)
             if answer.id is not None
         ]
-        leases = [self._limits[name]._traits.lease_ms for name in self.ids]
+        leases = [self._limits[name]._lease_ms for name in self.ids]
         self._renew_within(min((lease or DEFAULT_LEASE_MS for lease in leases), default=0))
         self._lease_seconds = min((lease / 1000 for lease in leases if lease), default=None)
         self._renewed_at = monotonic()
@@ -184,7 +182,7 @@ class ReservationBase:
                 raise ValueError(f"there is no limit {name!r}, but {', '.join(map(repr, self._limits))}")
             if not limit._reserves:
                 raise ValueError(f"the limit {name!r} reserves nothing: it was counted when it was asked")
-            if limit._traits.is_semaphore:
+            if limit._is_semaphore:
                 raise ValueError(f"the limit {name!r} is a semaphore, which is only given back")
             if whole(f"the cost of {name!r}", quantity) < 0:
                 raise ValueError(f"the cost of {name!r} must be at least 0, not {quantity}")
@@ -238,7 +236,7 @@ class ReservationBase:
             if cost is not None:
                 raise ValueError("cost and quantity must not be used together")
             cost = quantity
-        if not self._is_several and next(iter(self._limits.values()))._traits.is_semaphore:
+        if not self._is_several and next(iter(self._limits.values()))._is_semaphore:
             raise ValueError("apply must not be used for a semaphore, which is only given back")
         if cost is not None:
             self.set(cost)
@@ -317,7 +315,7 @@ class ReservationBase:
             return ""
         self._settled = True
         limit = next(iter(self._limits.values()))
-        is_semaphore = not self._is_several and limit._traits.is_semaphore
+        is_semaphore = not self._is_several and limit._is_semaphore
         return "release" if error is not None or self._settle == "release" or is_semaphore else "apply"
 
     def _is_of_a_semaphore(self, outcome: list[str] | Exception) -> bool:

@@ -71,7 +71,9 @@ def _all(command: str, clauses: Clauses, *, limits: Key | None = None, **wait: A
     groups = checked_groups(clauses)
     flat = [clause for group in groups for clause in group]
     block = wait.get("block")
-    if block is not None and (len(groups) < len(flat) or any(clause._traits.bans for clause in flat)):
+    if block is not None and (
+        len(groups) < len(flat) or any(clause._options.get("ban") is not None for clause in flat)
+    ):
         raise ValueError("block must not be used with groups or with the ban of a clause")
     keys: list[Key] = [clause.key for clause in flat]
     if limits is not None:
@@ -85,7 +87,7 @@ def _all(command: str, clauses: Clauses, *, limits: Key | None = None, **wait: A
             if at:
                 words.append("ELSE")
             words += clause.words
-            if command == "RL.ALL" and clause._reserves and clause._traits.id is None:
+            if command == "RL.ALL" and clause._reserves and clause._options["id"] is None:
                 without_ids.append((clause.key, len(words)))
     if limits is not None:
         words.append("LIMITS")
@@ -124,13 +126,13 @@ def _paid_and_denied(
     denied: list[str] = []
     for group in groups:
         pairs = list(zip(group, answers, strict=False))
-        chosen = next((each for each in pairs if each[1].limited == 0 or each[0]._traits.shadow), None)
+        chosen = next((each for each in pairs if each[1].limited == 0 or each[0]._options["shadow"]), None)
         if chosen is None:
             denied += [clause.name for clause in group]
             continue
         clause, answer = chosen
         is_missing = has_taken and clause._reserves and answer.id is None
-        if answer.limited == 0 and clause._traits.takes > 0 and not is_missing:
+        if answer.limited == 0 and clause._takes > 0 and not is_missing:
             paid.append(clause.name)
     return (tuple(paid), ()) if reply.allowed else ((), tuple(denied))
 
@@ -138,23 +140,23 @@ def _paid_and_denied(
 def _force_all(groups: Clauses) -> Call[AllReply]:
     """Counts each limit by RL.THROTTLE or RL.WINDOW with FORCE, in one transaction."""
     clauses = [clause for group in checked_groups(groups) for clause in group]
-    if any(not isinstance(each, Clause) or not each._traits.is_plain for each in groups):
+    if any(
+        not isinstance(each, Clause) or each.words[0] == "ACQUIRE" or any(each._options.values()) for each in groups
+    ):
         raise ValueError("force must be used with rates and windows without options and groups")
     for clause in clauses:
-        if clause._traits.takes < 0:
-            raise ValueError(
-                f"the quantity of {clause.name!r} must be at least 0 with force, not {clause._traits.takes}"
-            )
+        if clause._takes < 0:
+            raise ValueError(f"the quantity of {clause.name!r} must be at least 0 with force, not {clause._takes}")
 
     def read(raw: list[Any]) -> AllReply:
         answers = tuple(replies.read_reply(reply) for reply in _without_errors(clauses, raw))
         # As in RL.ALL, the limit with the least left in proportion to its quantity decides. A quantity of 0 comes last.
         ratios = [
-            answer.remaining // clause._traits.takes if clause._traits.takes else float("inf")
+            answer.remaining // clause._takes if clause._takes else float("inf")
             for clause, answer in zip(clauses, answers, strict=True)
         ]
         at = ratios.index(min(ratios))
-        paid = tuple(clause.name for clause in clauses if clause._traits.takes)
+        paid = tuple(clause.name for clause in clauses if clause._takes)
         names = tuple(clause.name for clause in clauses)
         return AllReply(**{**vars(answers[at]), "clause": at + 1, "answers": answers, "names": names, "paid": paid})
 
