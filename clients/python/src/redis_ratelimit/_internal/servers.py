@@ -123,6 +123,13 @@ class SingleServer:
 class ClusterServers:
     """The nodes of a cluster. The table of slots is read again after a node replied MOVED or did not answer."""
 
+    # The table of the client library, `nodes_manager`, is read by its own connections, with the client's timeouts and
+    # retries: in redis-py 8.1 a node that hangs holds up initialize() for 5 s, in earlier versions without an end, and it is
+    # asked again by each reading, as no breaker knows of it. A copy of the client with other timeouts can only be created by
+    # connecting, which fails while no node answers, and with asyncio each event loop needs its own. Threads that are
+    # redirected overwrite each other's MOVED in valkey-py and earlier versions of redis-py. Only to_ask() and read_table()
+    # would be saved: pools and breakers for each node, and redirects, are needed in any case, because the clients of the
+    # libraries send lost calls again.
     is_cluster = True
     #: The least number of seconds between two readings of the table.
     PAUSE_SECONDS = 0.5
