@@ -11,6 +11,7 @@ import random
 import struct
 import threading
 import time
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -97,5 +98,6 @@ async def spend(folder: str, what: dict[str, Any]) -> None:
         except NOT_NOW:
             pass
         await asyncio.sleep(min(chance.expovariate(what["per_second"]), 0.1))
-    await done(local.close())
+    with suppress(*NOT_NOW):  # What is not settled counts as spent.
+        await done(local.close())
     await close(limiter)

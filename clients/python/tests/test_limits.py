@@ -67,7 +67,7 @@ class Storages(unittest.TestCase):
                     plain.flushall()
 
                     async def run() -> None:
-                        storage: Any = storage_from_string(uri, **options)
+                        storage: Any = storage_from_string(uri, **{"deadline": 30, **options})
                         try:
                             await body(storage if prefix else Awaited(storage))
                         finally:
@@ -99,7 +99,7 @@ class Storages(unittest.TestCase):
             self.assertEqual(count, 3)
             self.assertTrue(began - 0.1 <= start <= time.time() + 1.1)
             # Another process gave something back, so what this one remembers is wrong.
-            limiter = Limiter(make("redis", port=PORT))
+            limiter = Limiter(make("redis", port=PORT), deadline=30)
             limiter.window("ratelimit:k", redis_ratelimit.Window(3, 60), -2)
             self.assertEqual((await storage.get_moving_window("k", 3, 60))[1], 1)
             limiter.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import io
 import itertools
 import os
@@ -505,7 +506,8 @@ class Testing(unittest.TestCase):
         if shutil.which("cc") is None:
             self.skipTest("no cc")
         set_clock = names_of(BLOCKS[1])["set_clock"]
-        with servers.Clock() as clock, Server() as server, Limiter(make(LIBRARIES[0], port=server.port)) as limiter:
+        client: Any = functools.partial(make, LIBRARIES[0])
+        with servers.Clock() as clock, Server() as server, Limiter(client(port=server.port), deadline=30) as limiter:
             set_clock(1_700_000_000, clock.file)
             window = Window(1, "1h")
             self.assertTrue(limiter.window("k", window).allowed)

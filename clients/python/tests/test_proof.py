@@ -96,7 +96,7 @@ class Crowd:
     def disturb(self, chance: random.Random, stops: bool) -> None:
         """Kills or stops a process or neither, and continues processes that were stopped for long enough."""
         at = chance.randrange(PROCESSES)
-        if at < PROCESSES // 3:
+        if at < PROCESSES // 3 or not self.killed:
             os.kill(self._processes[at], signal.SIGKILL)
             os.waitpid(self._processes[at], 0)
             self._processes[at] = self._begin(at)
@@ -166,7 +166,7 @@ class Proof(unittest.TestCase):
             moment = crowd.end - lasts * chance.uniform(0.3, 0.7)
             has_happened = happen is None
             late = []
-            while (begin := time.monotonic()) < crowd.end:
+            while (begin := time.monotonic()) < crowd.end or not has_happened:
                 time.sleep(pause := chance.uniform(0.02, 0.25))
                 late.append(time.monotonic() - begin - pause)
                 crowd.disturb(chance, stops=happen is not None)

@@ -36,7 +36,8 @@ def kinds() -> Iterator[tuple[str, Callable[..., Any]]]:
     for library, folder in product(LIBRARIES, ("", ".asyncio")):
 
         def limiter(library: str = library, folder: str = folder, **settings: Any) -> Any:
-            own = {name: settings.pop(name) for name in ("unreachable", "deadline") if name in settings}
+            own = {"deadline": 30}
+            own |= {name: settings.pop(name) for name in ("unreachable", "deadline") if name in settings}
             # The limiter has settings of its own for replies.
             client = make(library, folder, **{"port": PORT, "protocol": 3, "decode_responses": True, **settings})
             made = import_module(f"redis_ratelimit{folder}").Limiter(client, **own)
@@ -173,7 +174,7 @@ class OnAServer(Each):
     def test_a_limiter_for_asyncio_works_in_several_event_loops(self) -> None:
         for library in LIBRARIES:
             plain.flushall()
-            limiter = redis_ratelimit.asyncio.Limiter(make(library, ".asyncio", port=PORT), deadline=5)
+            limiter = redis_ratelimit.asyncio.Limiter(make(library, ".asyncio", port=PORT), deadline=30)
             found = [asyncio.run(limiter.throttle("k", Rate(9, 1, "1h"))).remaining for _ in range(5)]
             self.assertEqual(found, [9, 8, 7, 6, 5])
             asyncio.run(limiter.aclose())
@@ -181,7 +182,7 @@ class OnAServer(Each):
     def test_a_forked_child_opens_its_own_connections(self) -> None:
         for library in LIBRARIES:
             plain.flushall()
-            limiter = redis_ratelimit.Limiter(make(library, port=PORT), deadline=5)
+            limiter = redis_ratelimit.Limiter(make(library, port=PORT), deadline=30)
             limiter.throttle("k", Rate(99, 1, "1h"))
             child = os.fork()
             if child == 0:
@@ -211,7 +212,7 @@ class OnAServer(Each):
 
     def test_threads_share_a_local_limit(self) -> None:
         plain.flushall()
-        limiter = redis_ratelimit.Limiter(make(LIBRARIES[0], port=PORT))
+        limiter = redis_ratelimit.Limiter(make(LIBRARIES[0], port=PORT), deadline=30)
         with limiter.local("k", Window(1000, "1h"), lease="1min") as local, ThreadPoolExecutor(8) as threads:
             found = list(threads.map(lambda _: local.take().allowed, range(1500)))
         self.assertEqual(sum(found), 1000)
@@ -220,7 +221,7 @@ class OnAServer(Each):
 
     def test_a_local_limit_works_in_several_event_loops(self) -> None:
         plain.flushall()
-        limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=PORT))
+        limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=PORT), deadline=30)
         local = limiter.local("k", Window(100, "1min"), lease="10s")
 
         async def take(close: bool) -> None:
@@ -237,7 +238,8 @@ class OnAServer(Each):
     def test_a_forked_child_spends_nothing_of_its_parent(self) -> None:
         for folder in "", ".asyncio":
             plain.flushall()
-            limiter: Any = import_module(f"redis_ratelimit{folder}").Limiter(make(LIBRARIES[0], folder, port=PORT))
+            module: Any = import_module(f"redis_ratelimit{folder}")
+            limiter = module.Limiter(make(LIBRARIES[0], folder, port=PORT), deadline=30)
             local = limiter.local("k", Window(10, "1min"), lease="1min")
 
             async def hold(local: Any = local) -> None:

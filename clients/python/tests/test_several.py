@@ -16,6 +16,7 @@ import unittest
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from importlib import import_module
+from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -324,14 +325,23 @@ plain = make(LIBRARIES[0], port=PORT, decode_responses=True)
 class OnAServer(unittest.TestCase):
     def each(self, body: Callable[[Any, str], Awaitable[None]]) -> None:
         """Runs a test with both limiters on a server, in a cluster and in memory."""
-        for library in LIBRARIES:
-            for folder in "", ".asyncio":
-                for place in "server", "cluster", "memory":
-                    if place == "memory" and library != LIBRARIES[0]:
-                        continue
-                    with self.subTest(library=library, folder=folder, place=place):
-                        plain.flushall()
-                        asyncio.run(self.run_in(place, library, folder, body))
+        for place, library, folder in self.kinds():
+            with self.subTest(library=library, folder=folder, place=place):
+                plain.flushall()
+                asyncio.run(self.run_in(place, library, folder, body))
+
+    def at_once(self, body: Callable[[Any, str], Awaitable[None]]) -> None:
+        """Runs a test that takes long with all of them at the same time."""
+
+        async def run() -> None:
+            await asyncio.gather(*(self.run_in(*kind, body) for kind in self.kinds()))
+
+        plain.flushall()
+        asyncio.run(run())
+
+    def kinds(self) -> list[tuple[str, str, str]]:
+        places = product(("server", "cluster"), LIBRARIES, ("", ".asyncio"))
+        return [*places, *(("memory", LIBRARIES[0], folder) for folder in ("", ".asyncio"))]
 
     async def run_in(self, place: str, library: str, folder: str, body: Callable[[Any, str], Awaitable[None]]) -> None:
         module = import_module(f"redis_ratelimit{folder}")
@@ -403,14 +413,14 @@ class OnAServer(unittest.TestCase):
     def test_leases_are_renewed_while_the_work_runs(self) -> None:
         async def body(limiter: Any, tag: str) -> None:
             clauses = [
-                Clause.acquire(f"{tag}:tpm", TOKENS, 10, name="tokens", lease="600ms"),
+                Clause.acquire(f"{tag}:tpm", TOKENS, 10, name="tokens", lease="3s"),
                 Clause.acquire(f"{tag}:calls", semaphore(2), name="calls"),
             ]
             # The place is free when the first lease ends. Then the call that waits for it is granted.
             await done(limiter.reserve(f"{tag}:one", semaphore(1), lease="200ms"))
-            alone = limiter.acquire(f"{tag}:one", semaphore(1), lease="600ms", block="10s")
+            alone = limiter.acquire(f"{tag}:one", semaphore(1), lease="3s", block="1min")
             async with entered(limiter.acquire(clauses)) as job, entered(alone) as one:
-                await asyncio.sleep(1.5)
+                await asyncio.sleep(4)
                 self.assertEqual(len(await done(limiter.held(f"{tag}:tpm"))), 1)
                 self.assertEqual([held.id for held in await done(limiter.held(f"{tag}:one"))], [one.id])
                 self.assertFalse(job.lost.is_set() or one.lost.is_set())
@@ -418,34 +428,41 @@ class OnAServer(unittest.TestCase):
             self.assertEqual((await done(limiter.window_ro(f"{tag}:tpm", TOKENS))).remaining, 996)
             # Nothing is renewed after the block, or without one.
             reply = await done(limiter.all(clauses))
-            await asyncio.sleep(0.9)
+            await asyncio.sleep(4)
             self.assertIs(await done(reply.reservation.apply({"tokens": 4})), False)
 
-        self.each(body)
+        self.at_once(body)
 
     def test_a_block_learns_that_its_lease_is_lost(self) -> None:
         async def body(limiter: Any, tag: str) -> None:
-            clause = Clause.acquire(f"{tag}:k", TOKENS, lease="150ms")
-            for limits, options in (([clause],), {}), ((f"{tag}:k", TOKENS), {"lease": "150ms"}):
-                with self.assertRaises(Lapsed), self.assertLogs("redis_ratelimit", "WARNING"):
+            clause = Clause.acquire(f"{tag}:k", TOKENS, lease="4s")
+            for limits, options in (([clause],), {}), ((f"{tag}:k", TOKENS), {"lease": "4s"}):
+                with self.assertRaises(Lapsed):
                     async with entered(limiter.acquire(*limits, **options)) as job:
                         self.assertEqual(await done(limiter.release(f"{tag}:k", *job.ids.values())), 1)
                         await until_soon(job.lost.is_set, "the loss")
 
-        self.each(body)
+        with self.assertLogs("redis_ratelimit", "WARNING"):
+            self.at_once(body)
 
     def test_a_lease_is_lost_when_redis_could_not_be_reached_until_its_end(self) -> None:
         async def check(folder: str) -> None:
             module = import_module(f"redis_ratelimit{folder}")
             with Server() as server:
                 client = make(LIBRARIES[0], folder, port=server.port)
-                limiter = module.Limiter(client, unreachable="allow", deadline=0.1)
+                limiter = module.Limiter(client, unreachable="allow", deadline=1)
+
+                async def is_reached() -> bool:
+                    return bool((await done(limiter.window_ro("k", TOKENS))).reachable)
+
+                await until_soon(is_reached, "a connection")
                 begin = time.monotonic()
-                async with entered(limiter.acquire("k", TOKENS, lease="600ms")) as job:
-                    server.stop()
-                    await until_soon(job.lost.is_set, "the loss")
-                    self.assertTrue(0.6 <= time.monotonic() - begin < PATIENCE)
-                    server.go_on()
+                with suppress(Lapsed):
+                    async with entered(limiter.acquire("k", TOKENS, lease="600ms")) as job:
+                        server.stop()
+                        await until_soon(job.lost.is_set, "the loss")
+                        self.assertTrue(0.6 <= time.monotonic() - begin < PATIENCE)
+                        server.go_on()
                 await close(limiter)
 
         for folder in "", ".asyncio":
@@ -454,12 +471,12 @@ class OnAServer(unittest.TestCase):
 
     def test_a_server_that_hangs_delays_the_renewals_on_no_other(self) -> None:
         """Synchronous limiters renew in threads."""
-        cluster = Limiter(make(LIBRARIES[0], cluster=True, host="127.0.0.1", port=CLUSTER_PORT))
+        cluster = Limiter(make(LIBRARIES[0], cluster=True, host="127.0.0.1", port=CLUSTER_PORT), deadline=30)
         one = [*RESERVED[:6], RESERVED[6][:1]]
         away = Recorder(one, one, errors.ConnectionError(), 1, 1, 1).limiter(unreachable=MemoryLimiter())
         # "b" lies in the first third of the slots, "a" in the last.
-        slow = [Clause.acquire(f"{{b}}:{os.getpid()}", Window(9, 60), lease="1500ms")]
-        fast = [Clause.acquire(f"{{a}}:{os.getpid()}", Window(9, 60), lease="1500ms")]
+        slow = [Clause.acquire(f"{{b}}:{os.getpid()}", Window(9, 60), lease="2500ms")]
+        fast = [Clause.acquire(f"{{a}}:{os.getpid()}", Window(9, 60), lease="2500ms")]
 
         def threads() -> int:
             return sum(thread.name == "redis-ratelimit renewals" for thread in threading.enumerate())
@@ -479,7 +496,7 @@ class OnAServer(unittest.TestCase):
 
             with self.subTest(name), mock.patch.object(hangs._core, "send", hang):
                 with suppress(Lapsed), hangs.acquire(slow), hangs.acquire(slow), other.acquire(fast) as job:
-                    time.sleep(2.5)
+                    time.sleep(4)
                     self.assertEqual(threads(), 2)
                     answer.set()
                     self.assertTrue(job.renew())
@@ -533,13 +550,13 @@ class OnAServer(unittest.TestCase):
                     renewal = asyncio.to_thread(job.renew, after) if synchronous else job.renew(after)
                     renewing = asyncio.ensure_future(renewal)
                     try:
-                        await asyncio.sleep(1.5)
+                        await asyncio.sleep(3.3)
                         self.assertEqual(len(await done(limiter.held("a"))), 1, (before, after))
                     finally:
                         answer.set()
                     self.assertIs(await renewing, True, (before, after))
                     renewals = 0
-                    await asyncio.sleep(1)
+                    await asyncio.sleep(2.2)
             # After that the new lease does, once the renewal that was already planned is done.
             if after == "1min":
                 self.assertLessEqual(renewals, 1)
@@ -548,14 +565,14 @@ class OnAServer(unittest.TestCase):
 
         async def run() -> None:
             modules = redis_ratelimit, redis_ratelimit.asyncio
-            longer = [check(module, "900ms", "1min", False) for module in modules]
-            shorter = [check(module, "1min", "900ms", True) for module in modules]
+            longer = [check(module, "2s", "1min", False) for module in modules]
+            shorter = [check(module, "1min", "2s", True) for module in modules]
             await asyncio.gather(*longer, *shorter)
 
         asyncio.run(run())
 
     def test_a_reservation_is_settled_in_another_event_loop(self) -> None:
-        limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=PORT))
+        limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=PORT), deadline=30)
         for settle in "renew", "apply", "release":
             plain.flushall()
             reply: Any = asyncio.run(limiter.all(llm_call("u")))
@@ -627,7 +644,7 @@ class OnAServer(unittest.TestCase):
 
     def test_keys_of_several_slots_are_not_charged_as_one_step(self) -> None:
         with make(LIBRARIES[0], cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:
-            limiter = Limiter(cluster)
+            limiter = Limiter(cluster, deadline=30)
             run_id = f"{os.getpid()}:{time.time_ns()}"
             clauses = [Clause.window(f"{run_id}:{name}", TOKENS) for name in "abcdef"]
             with self.assertRaisesRegex(errors.ResponseError, "^CROSSSLOT"):
