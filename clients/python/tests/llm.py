@@ -48,11 +48,7 @@ class Chat:
 
     def __init__(self, body: dict[str, Any], words: int, prompt: int) -> None:
         self.words = words
-        self._usage = {
-            "prompt_tokens": prompt,
-            "completion_tokens": self.words,
-            "total_tokens": prompt + self.words,
-        }
+        self._usage = {"prompt_tokens": prompt, "completion_tokens": self.words, "total_tokens": prompt + self.words}
         self._head = {"id": "c", "created": int(time.time()), "model": body["model"]}
         if "service_tier" in body:
             self._head["service_tier"] = body["service_tier"]

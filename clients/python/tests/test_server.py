@@ -364,11 +364,7 @@ class InACluster(unittest.TestCase):
 
     def test_the_settings_are_those_of_a_client_of_one_server(self) -> None:
         """The number of connections to a node."""
-        cases: list[tuple[dict[str, Any], int]] = [
-            ({}, 50),
-            ({"max_connections": 7}, 7),
-            ({"max_connections": 99}, 50),
-        ]
+        cases: list[tuple[dict[str, Any], int]] = [({}, 50), ({"max_connections": 7}, 7), ({"max_connections": 99}, 50)]
         for library, folder, (settings, places) in product(LIBRARIES, ("", ".asyncio"), cases):
             limiter = redis_ratelimit.asyncio.Limiter if folder else redis_ratelimit.Limiter
             with self.subTest(library=library, folder=folder, settings=settings):

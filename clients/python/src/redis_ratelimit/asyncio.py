@@ -294,11 +294,7 @@ class Limiter:
     async def reserve(self, key: Clauses, **options: Unpack[SeveralOptions]) -> AllReply[Reservation]: ...
 
     async def reserve(
-        self,
-        key: Key | Clauses,
-        window: WindowLike | None = None,
-        quantity: int = 1,
-        **options: Any,
+        self, key: Key | Clauses, window: WindowLike | None = None, quantity: int = 1, **options: Any
     ) -> Reply:
         """RL.ACQUIRE: reserves a quantity. Returns a Reply with an `id`, which is None if the call was denied. The caller
         passes it to apply() or release() before the lease ends.

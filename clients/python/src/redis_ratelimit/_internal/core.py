@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, Union, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, Union, cast
 
 from . import calls, several
 from .calls import Call
@@ -78,18 +78,6 @@ class Fallback(Protocol):
         self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[ReserveOptions]
     ) -> Reply | Awaitable[Reply]:
         """Decides in place of Limiter.reserve and Limiter.acquire."""
-        ...
-
-
-@runtime_checkable
-class MemoryFallback(Fallback, Protocol):
-    """A MemoryLimiter. It settles what it reserved while Redis was away, even when Redis is back."""
-
-    @property
-    def _core(self) -> Any: ...
-
-    def _with_same_keys(self, asynchronous: bool) -> MemoryFallback:
-        """Returns a MemoryLimiter on the same keys, for asyncio or a synchronous one."""
         ...
 
 
@@ -162,12 +150,13 @@ class CoreBase:
 
     def __init__(self, client: Any, *, asynchronous: bool, unreachable: Unreachable, deadline: Deadline) -> None:
         self.library = find_library(client, asynchronous=asynchronous)
-        #: The core of the MemoryLimiter that decides while Redis is away; None if `unreachable` is anything else.
+        #: The core of the MemoryLimiter that decides while Redis is away; None if `unreachable` is anything else. It settles
+        #: what it reserved meanwhile, even when Redis is back.
         self._memory: Any = None
-        if isinstance(unreachable, MemoryFallback):
+        if with_same_keys := getattr(unreachable, "_with_same_keys", None):
             # A limiter for asyncio needs a fallback for asyncio, and a synchronous one a synchronous fallback.
-            unreachable = unreachable._with_same_keys(asynchronous)
-            self._memory = unreachable._core
+            unreachable = with_same_keys(asynchronous)
+            self._memory = unreachable._core  # type: ignore[union-attr]
         _check_unreachable(unreachable, asynchronous)
         self.unreachable: Unreachable = unreachable
         self.deadline = _deadline_seconds(deadline)

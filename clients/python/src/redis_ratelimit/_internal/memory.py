@@ -152,26 +152,24 @@ class Memory:
 
     def decide(self, words: tuple[Word, ...]) -> Reply:
         """Returns the Reply to a command that does not wait and whose reply is five integers."""
-        reply = self.call(words, self.now_us())
-        if self.waiting:
-            self.wake_ended()
+        return read_reply(self.checked(self.ask(words)))
+
+    def checked(self, reply: Any) -> Any:
+        """Returns a reply. Raises an error reply."""
         if type(reply) is self.error_reply:
             raise make_error(reply.text)
-        return read_reply(reply)
+        return reply
 
     def begin(self, words: tuple[Word, ...], make_signal: Callable[[], Signal]) -> Any:
         """Returns the reply to a command that may wait. If it waits, returns its ticket and its Waiter instead."""
         with self._lock:
             reply = self.call(words, self.now_us())
-            if type(reply) is not self._waits:
-                waiter = None
-            else:
+            if type(reply) is self._waits:
                 waiter = self.waiting[reply.ticket] = Waiter(make_signal())
-        if waiter is None:
-            if self.waiting:
-                self.wake_ended()
-            return reply
-        return reply.ticket, waiter
+                return reply.ticket, waiter
+        if self.waiting:
+            self.wake_ended()
+        return reply
 
     def wake_ended(self) -> None:
         """Wakes the calls whose wait is over, and the timekeeper if it would wake up at the wrong time."""
@@ -275,9 +273,7 @@ class MemoryCoreBase:
         return self.memory.ask(call.words) if call.block_ms is None else self.memory.begin(call.words, self.make_signal)
 
     def _read(self, call: Call[T], reply: Any) -> T:
-        if type(reply) is self.memory.error_reply:
-            raise make_error(reply.text)
-        return call.read(reply)
+        return call.read(self.memory.checked(reply))
 
     def holds(self, key: Key, id: Id) -> bool:
         """Returns whether a reservation is held in memory."""
@@ -377,9 +373,7 @@ class MemoryBase:
         define("limits", "rpm", "WINDOW 500 1min"). Without a definition, removes it, as HDEL does."""
         name = name.removeprefix("@")
         words = ("HDEL", limits, name) if definition is None else ("HSET", limits, name, definition)
-        reply = self._memory.ask(words)
-        if type(reply) is self._memory.error_reply:
-            raise make_error(reply.text)
+        self._memory.checked(self._memory.ask(words))
 
     def _with_same_keys(self, asynchronous: bool) -> Any:
         """Returns a limiter for asyncio, or a synchronous one, on the same keys."""

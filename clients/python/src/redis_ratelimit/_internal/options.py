@@ -6,17 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypedDict
 
-from .parameters import (
-    Duration,
-    Key,
-    Rate,
-    Window,
-    Word,
-    duration_word,
-    flag,
-    text_word,
-    whole,
-)
+from .parameters import Duration, Key, Rate, Window, Word, duration_word, flag, text_word, whole
 from .replies import Id
 
 

@@ -89,11 +89,7 @@ def make_reply(limited: int, limit: int, remaining: int, retry_after_ms: int | N
     """
     reply = object.__new__(Reply)
     reply.__dict__.update(
-        limited=limited,
-        limit=limit,
-        remaining=remaining,
-        retry_after_ms=retry_after_ms,
-        reset_after_ms=reset_after_ms,
+        limited=limited, limit=limit, remaining=remaining, retry_after_ms=retry_after_ms, reset_after_ms=reset_after_ms
     )
     return reply
 

@@ -50,12 +50,7 @@ class ReservationBase:
     _make_event: Any
 
     def __init__(
-        self,
-        core: Any,
-        limits: Sequence[Clause],
-        call: Call[Any] | None = None,
-        *,
-        settle: Settle | None = None,
+        self, core: Any, limits: Sequence[Clause], call: Call[Any] | None = None, *, settle: Settle | None = None
     ) -> None:
         """`call` is sent when the context is entered."""
         if settle not in (None, "apply", "release"):

@@ -11,14 +11,7 @@ from . import calls, replies
 from .calls import Call, unreached
 from .clauses import Clause, Clauses, checked_groups
 from .options import AllOptions, ReserveOptions, SeveralOptions, check_names, option_words
-from .parameters import (
-    Duration,
-    Key,
-    WindowLike,
-    Word,
-    flag,
-    milliseconds,
-)
+from .parameters import Duration, Key, WindowLike, Word, flag, milliseconds
 from .replies import AllReply, Id, Reply
 
 if TYPE_CHECKING:
@@ -165,9 +158,7 @@ def _force_all(groups: Clauses) -> Call[AllReply]:
 
 
 def _transaction(
-    commands: Sequence[tuple[Word, ...]],
-    read: Callable[[list[Any]], T],
-    unreached: Callable[[bool], T] | None = None,
+    commands: Sequence[tuple[Word, ...]], read: Callable[[list[Any]], T], unreached: Callable[[bool], T] | None = None
 ) -> Call[T]:
     """Returns the call of a transaction. `read` takes the list of replies, even for a single command."""
     first, *more = commands

@@ -261,9 +261,7 @@ def _tightest(replies: list[Reply]) -> Reply:
 
 
 def problem(
-    reply: Reply | None = None,
-    limits: Limit | Sequence[AnyLimit | None] | None = None,
-    names: str | Sequence[str] = (),
+    reply: Reply | None = None, limits: Limit | Sequence[AnyLimit | None] | None = None, names: str | Sequence[str] = ()
 ) -> dict[str, Any]:
     """Returns the problem details (RFC 9457) of a denial, to be sent as application/problem+json with their status.
 

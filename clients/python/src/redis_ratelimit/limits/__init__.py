@@ -254,10 +254,7 @@ class _Storage:
 
 
 class RateLimitStorage(
-    _Storage,
-    limits.storage.Storage,
-    limits.storage.MovingWindowSupport,
-    limits.storage.SlidingWindowCounterSupport,
+    _Storage, limits.storage.Storage, limits.storage.MovingWindowSupport, limits.storage.SlidingWindowCounterSupport
 ):
     """The storage for synchronous programs: fixed windows, moving windows, and moving windows of 64 steps instead of the
     sliding window counter.
