@@ -96,8 +96,6 @@ class Server:
 class SingleServer:
     """A single server, or the master of a service that Sentinels watch."""
 
-    is_cluster = False
-
     def __init__(self, copy: Copy, make_places: Any) -> None:
         settings = copy.settings
         name = f"the master of {copy.service}" if copy.service else settings.get("path")
@@ -115,22 +113,18 @@ class SingleServer:
     def record_failure(self) -> None:
         """Records that a server did not answer."""
 
-    def redirected(self, redirect: Redirect, server: Server) -> Server:
-        """Returns the server that `server` redirected a call to."""
-        return server
-
 
 class ClusterServers:
     """The nodes of a cluster. The table of slots is read again after a node replied MOVED or did not answer."""
 
     # The table of the client library, `nodes_manager`, is read by its own connections, with the client's timeouts and
-    # retries: in redis-py 8.1 a node that hangs holds up initialize() for 5 s, in earlier versions without an end, and it is
+    # retries: in redis-py 8.1 a node that hangs holds up initialize() for 5 s, in valkey-py 6.2 without an end, and it is
     # asked again by each reading, as no breaker knows of it. A copy of the client with other timeouts can only be created by
     # connecting, which fails while no node answers, and with asyncio each event loop needs its own. Threads that are
     # redirected overwrite each other's MOVED in valkey-py and earlier versions of redis-py. Only to_ask() and read_table()
     # would be saved: pools and breakers for each node, and redirects, are needed in any case, because the clients of the
     # libraries send lost calls again.
-    is_cluster = True
+
     #: The least number of seconds between two readings of the table.
     PAUSE_SECONDS = 0.5
 
@@ -201,6 +195,7 @@ class ClusterServers:
         self._is_stale = True
 
     def redirected(self, redirect: Redirect, server: Server) -> Server:
+        """Returns the node that `server` redirected a call to."""
         target = self._at(redirect.host, redirect.port, server)
         if not redirect.asking:
             self._is_stale = True
@@ -261,7 +256,9 @@ class Delivery:
             replies = [next(answers) for _ in range(len(self._units[at]) + self._is_asking)]
             # If a command was refused before EXEC, its error says why nothing was executed. The error of EXEC does not.
             reply = self.replies[at] = next((each for each in replies if isinstance(each, Exception)), replies[-1])
-            if servers.is_cluster and self._redirects < REDIRECTS and (redirect := library.redirect(reply)):
+            if not isinstance(servers, ClusterServers) or self._redirects >= REDIRECTS:
+                continue
+            if redirect := library.redirect(reply):
                 left.append(at)
                 target, is_asking = servers.redirected(redirect, self.server), redirect.asking
         if left:
