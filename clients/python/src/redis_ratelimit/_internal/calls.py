@@ -100,17 +100,23 @@ def unreached(allow: bool, *, quantity: int, force: bool = False, atmost: bool =
     )
 
 
-#: The options of the methods that ask one limit. The others only look.
-_KNOWN: dict[str, Any] = {"throttle": ThrottleOptions, "window": WindowOptions, "reserve": ReserveOptions}
+#: The methods that ask one limit: the command, the kind of limit, and the options.
+_METHODS: dict[str, tuple[str, type[Rate] | type[Window], Any]] = {
+    "throttle": ("RL.THROTTLE", Rate, ThrottleOptions),
+    "throttle_ro": ("RL.THROTTLE_RO", Rate, LookOptions),
+    "window": ("RL.WINDOW", Window, WindowOptions),
+    "window_ro": ("RL.WINDOW_RO", Window, LookOptions),
+    "reserve": ("RL.ACQUIRE", Window, ReserveOptions),
+    "acquire_ro": ("RL.ACQUIRE_RO", Window, LookOptions),
+}
 
 
 def _ask(
     method: str, key: Key, limit: Rate | Window | str | None, quantity: int, options: Mapping[str, Any]
 ) -> Call[Reply]:
     """Returns the call of a method that asks one limit."""
-    check_names(method, options, _KNOWN.get(method, LookOptions))
-    command = "RL." + method.upper().replace("RESERVE", "ACQUIRE")
-    kind = Rate if command.startswith("RL.THROTTLE") else Window
+    command, kind, known = _METHODS[method]
+    check_names(method, options, known)
     block, is_ahead = options.get("block"), options.get("ahead") is not None
     force, atmost = options.get("force", False), options.get("atmost", False)
     # Redis never denies a quantity of 0 or below, but one below 0 of RL.ACQUIRE is an error there.
