@@ -8,12 +8,14 @@ from ._internal.clauses import Clauses
 from ._internal.core import Deadline, Unreachable
 from ._internal.libraries import Client
 from ._internal.memory import Clock, Policies
+from ._internal.options import AcquireClauseOptions, ThrottleClauseOptions, WindowClauseOptions
 from ._internal.parameters import Duration, Key, Period, RateLike, WindowLike
 from ._internal.replies import Id
 from ._internal.reservation import Cost, Settle
 from .http.headers import AnyLimit, Limit, PartitionKey
 
 __all__ = [
+    "AcquireClauseOptions",
     "AnyLimit",
     "Clauses",
     "Client",
@@ -29,6 +31,8 @@ __all__ = [
     "Policies",
     "RateLike",
     "Settle",
+    "ThrottleClauseOptions",
     "Unreachable",
+    "WindowClauseOptions",
     "WindowLike",
 ]

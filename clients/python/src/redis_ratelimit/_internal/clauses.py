@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
-from .options import option_words
+from .options import AcquireClauseOptions, ThrottleClauseOptions, WindowClauseOptions, check_names, option_words
 from .parameters import (
-    Duration,
     Key,
     Rate,
     RateLike,
@@ -20,7 +19,10 @@ from .parameters import (
     milliseconds,
     whole,
 )
-from .replies import Id
+
+if TYPE_CHECKING:
+    # typing has Unpack only from Python 3.11 on.
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -62,56 +64,30 @@ class Clause:
 
     @staticmethod
     def throttle(
-        key: Key,
-        rate: RateLike,
-        quantity: int = 1,
-        *,
-        name: str = "",
-        leave: int = 0,
-        check: bool = False,
-        shadow: bool = False,
-        ban: Duration | None = None,
+        key: Key, rate: RateLike, quantity: int = 1, *, name: str = "", **options: Unpack[ThrottleClauseOptions]
     ) -> Clause:
         """Returns the clause of a rate. With `check` it must be allowed, but takes nothing; with `shadow` it is decided and
         reported, but never denies a call."""
-        return _clause("THROTTLE", key, rate, quantity, name=name, leave=leave, check=check, shadow=shadow, ban=ban)
+        check_names("Clause.throttle", options, ThrottleClauseOptions)
+        return _clause("THROTTLE", key, rate, quantity, name=name, **options)
 
     @staticmethod
     def window(
-        key: Key,
-        window: WindowLike,
-        quantity: int = 1,
-        *,
-        name: str = "",
-        leave: int = 0,
-        count_denied: bool = False,
-        check: bool = False,
-        shadow: bool = False,
-        ban: Duration | None = None,
+        key: Key, window: WindowLike, quantity: int = 1, *, name: str = "", **options: Unpack[WindowClauseOptions]
     ) -> Clause:
         """Returns the clause of a window. With `check` it must be allowed, but takes nothing; with `shadow` it is decided
         and reported, but never denies a call."""
-        own = {"count_denied": count_denied, "ban": ban}
-        return _clause("WINDOW", key, window, quantity, name=name, leave=leave, check=check, shadow=shadow, **own)
+        check_names("Clause.window", options, WindowClauseOptions)
+        return _clause("WINDOW", key, window, quantity, name=name, **options)
 
     @staticmethod
     def acquire(
-        key: Key,
-        window: WindowLike,
-        quantity: int = 1,
-        *,
-        name: str = "",
-        leave: int = 0,
-        lease: Duration | None = None,
-        count_lapsed: bool = False,
-        id: Id | None = None,
-        check: bool = False,
-        shadow: bool = False,
+        key: Key, window: WindowLike, quantity: int = 1, *, name: str = "", **options: Unpack[AcquireClauseOptions]
     ) -> Clause:
         """Returns the clause of a reservation in a window or of a semaphore. All reservations of a call are settled in one
         step, see Limiter.acquire."""
-        own = {"lease": lease, "count_lapsed": count_lapsed, "id": id}
-        return _clause("ACQUIRE", key, window, quantity, name=name, leave=leave, check=check, shadow=shadow, **own)
+        check_names("Clause.acquire", options, AcquireClauseOptions)
+        return _clause("ACQUIRE", key, window, quantity, name=name, **options)
 
 
 def _clause(command: str, key: Key, limit: Rate | Window | str, quantity: int, *, name: str, **options: Any) -> Clause:
@@ -123,7 +99,7 @@ def _clause(command: str, key: Key, limit: Rate | Window | str, quantity: int, *
     kind = Rate if command == "THROTTLE" else Window
     words = command, *limit_words(limit, kind), whole("quantity", quantity), *option_words(limit, **options)
     key_text = key if isinstance(key, str) else key.decode("utf-8", "backslashreplace")
-    return Clause(key, words, name or key_text, limit, 0 if options["check"] else quantity, options)
+    return Clause(key, words, name or key_text, limit, 0 if options.get("check") else quantity, options)
 
 
 #: The limits of all(), and of reservations of several limits. A list in the place of a clause is a group.

@@ -26,13 +26,16 @@ class LookOptions(TypedDict, total=False):
     leave: int
 
 
-class _TakeOptions(LookOptions, _WaitOptions, total=False):
+class _BanOptions(TypedDict, total=False):
+    #: Closes the key for this time if the call is denied, or with `force` in any case.
+    ban: Duration | None
+
+
+class _TakeOptions(LookOptions, _WaitOptions, _BanOptions, total=False):
     #: Takes as much of the quantity as is available. The reply has `granted`.
     atmost: bool
     #: Counts the quantity even if that exceeds the limit.
     force: bool
-    #: Closes the key for this time if the call is denied, or with `force` in any case.
-    ban: Duration | None
 
 
 class ThrottleOptions(_TakeOptions, total=False):
@@ -42,18 +45,16 @@ class ThrottleOptions(_TakeOptions, total=False):
     ahead: Duration | None
 
 
-class WindowOptions(_TakeOptions, total=False):
-    """The options of window()."""
-
+class _WindowOptions(TypedDict, total=False):
     #: Counts the call even if it is denied.
     count_denied: bool
 
 
-class ReserveOptions(LookOptions, _WaitOptions, total=False):
-    """The options of reserve() and acquire()."""
+class WindowOptions(_TakeOptions, _WindowOptions, total=False):
+    """The options of window()."""
 
-    #: Reserves as much of the quantity as is available. The reply has `granted` and `reservations`.
-    atmost: bool
+
+class _LeaseOptions(TypedDict, total=False):
     #: The length of the lease, which ends unless the reservation is settled or renewed. Default: the server's
     #: ratelimit.lease.
     lease: Duration | None
@@ -61,6 +62,32 @@ class ReserveOptions(LookOptions, _WaitOptions, total=False):
     count_lapsed: bool
     #: The id of the reservation, 1 to 64 bytes. Default: one that the client or the server makes.
     id: Id | None
+
+
+class ReserveOptions(LookOptions, _WaitOptions, _LeaseOptions, total=False):
+    """The options of reserve() and acquire()."""
+
+    #: Reserves as much of the quantity as is available. The reply has `granted` and `reservations`.
+    atmost: bool
+
+
+class _ClauseOptions(LookOptions, total=False):
+    #: The limit must allow the call, but nothing is taken from it.
+    check: bool
+    #: The limit is decided and reported, but never denies the call.
+    shadow: bool
+
+
+class ThrottleClauseOptions(_ClauseOptions, _BanOptions, total=False):
+    """The options of Clause.throttle()."""
+
+
+class WindowClauseOptions(_ClauseOptions, _BanOptions, _WindowOptions, total=False):
+    """The options of Clause.window()."""
+
+
+class AcquireClauseOptions(_ClauseOptions, _LeaseOptions, total=False):
+    """The options of Clause.acquire()."""
 
 
 class SeveralOptions(_WaitOptions, total=False):

@@ -80,7 +80,7 @@ def _all(command: str, clauses: Clauses, *, limits: Key | None = None, **wait: A
             if at:
                 words.append("ELSE")
             words += clause.words
-            if command == "RL.ALL" and clause._reserves and clause._options["id"] is None:
+            if command == "RL.ALL" and clause._reserves and clause._options.get("id") is None:
                 without_ids.append((clause.key, len(words)))
     if limits is not None:
         words.append("LIMITS")
@@ -119,7 +119,7 @@ def _paid_and_denied(
     denied: list[str] = []
     for group in groups:
         pairs = list(zip(group, answers, strict=False))
-        chosen = next((each for each in pairs if each[1].limited == 0 or each[0]._options["shadow"]), None)
+        chosen = next((each for each in pairs if each[1].limited == 0 or each[0]._options.get("shadow")), None)
         if chosen is None:
             denied += [clause.name for clause in group]
             continue
