@@ -105,9 +105,13 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let client = redis::Client::open(server.url()).unwrap();
-        let mut conn = client.get_multiplexed_async_connection().await.unwrap();
+        // Both set a timer, for longer than a busy machine is late.
+        let (longest, config) = (Duration::from_secs(60), redis::AsyncConnectionConfig::new());
+        let config = config.set_response_timeout(Some(longest));
+        let conn = client.get_multiplexed_async_connection_with_config(&config).await;
+        let mut conn = conn.unwrap();
         let servers = Servers::from(client);
-        let limiter = Limiter::builder(servers).deadline(Duration::from_millis(500)).build();
+        let limiter = Limiter::builder(servers).deadline(longest).build();
         let limiter = limiter.unwrap();
         let rate = Rate::new(1_000_000_000, 1_000_000, Duration::from_secs(1));
         let (mut bare, mut ours) = (Vec::new(), Vec::new());
