@@ -50,7 +50,7 @@ pub enum Finding {
 struct IndexEntry {
     db: i32,
     key: Box<[u8]>,
-    /// `None` while a call lru the index.
+    /// `None` while a call uses the index.
     finding: Option<Finding>,
     /// The number of elements in the sorted set.
     len: usize,
@@ -107,7 +107,7 @@ struct Indexes {
     small_reservations: usize,
     max_in_small: usize,
     bytes: usize,
-    /// The number of lru and changes of keys so far.
+    /// The number of uses and changes of keys so far.
     touches: u64,
     /// The value of `touches` when a key with each hash was last used or changed, see [`TOUCHED_KEYS`]. Empty until the first
     /// index is stored.
