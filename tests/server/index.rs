@@ -717,6 +717,21 @@ fn waiters_are_tried_whatever_the_call_that_tries_them_may_read() {
     }
 }
 
+/// During CLIENT PAUSE nobody is tried, and whoever waits too long is denied by what the keys hold.
+#[test]
+fn a_call_that_waited_is_denied_whatever_one_call_may_read() {
+    let (server, mut conn) = Server::with_held_clock();
+    crowd(&mut conn, "a", 35_000, "1h");
+    conn.int("COPY a b");
+    let call = "RL.ALL 2 a b ACQUIRE 35000 0 ACQUIRE 35000 0 BLOCK 1s";
+    let mut waiter = server.wait_shortly(call);
+    let tamper = ["ZADD a -inf #01:x:1:20000:1::-", "ZADD b -inf #01:x:1:20000:1::-"];
+    conn.transaction(tamper.into_iter().chain(["CLIENT PAUSE 60000 WRITE"]));
+    server.clock().advance_us(1_000_000);
+    let reply = waiter.recv();
+    assert!(matches!(reply, Value::Array(_)), "{reply:?}");
+}
+
 #[test]
 fn a_replica_takes_an_expired_key_for_gone_before_its_master_deletes_it() {
     let (server, mut conn) = Server::with_held_clock();

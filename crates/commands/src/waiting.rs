@@ -360,9 +360,17 @@ pub fn take_step<S: WaitingKeyspace>(
         Some(LineStep::Dismiss { ticket, call }) => {
             let call = S::waiting_call(&call);
             let mode = if may_write { Mode::Final } else { Mode::Look };
-            let denied = deny(keyspace, key, ticket, call, Position::Behind, mode);
-            keyspace.deliver(ticket, key, denied);
-            Step::Again
+            match deny(keyspace, key, ticket, call, Position::Behind, mode) {
+                // Another try reads the rest of what its keys hold.
+                Err(Error::TooMuchToRead) => {
+                    keyspace.change(|lines, now_us| lines.postpone(line, now_us));
+                    Step::Later
+                }
+                denied => {
+                    keyspace.deliver(ticket, key, denied);
+                    Step::Again
+                }
+            }
         }
     }
 }
