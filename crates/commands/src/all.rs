@@ -44,7 +44,7 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(
     let arrival = Arrival { keyspace, mode, block, now_us: *now_us };
     let mut decisions = SmallVec::<[PartDecision; FEW_LIMITS]>::new();
     // The block closes the keys.
-    let ((), awaited) = {
+    let awaited = {
         let mut parts = SmallVec::<[Part<_>; FEW_LIMITS]>::new();
         for (&key, Clause { call, group, .. }) in keys.iter().zip(&clauses) {
             let barred = arrival.is_barred(key, &call.request)?;

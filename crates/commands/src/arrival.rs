@@ -50,17 +50,17 @@ impl<'c, S: WaitingKeyspace> Arrival<'c, S> {
     ///
     /// Those of reading the keys. Nothing changes then.
     #[inline(always)]
-    pub(crate) fn decide<'r, D>(
+    pub(crate) fn decide<'r>(
         &self,
         parts: &mut [Part<'r, S::Store<'c>>],
-        collect: impl FnOnce(&Plan<'_, 'r, S::Store<'c>>) -> D,
-    ) -> Result<(D, Option<AwaitedLimit>), Error> {
+        keep: impl FnOnce(&Plan<'_, 'r, S::Store<'c>>),
+    ) -> Result<Option<AwaitedLimit>, Error> {
         let last_us = self.block.as_ref().map(|block| block.last_us(self.now_us));
         let find_awaited = |judged: &mut Judged<_>| match last_us {
             Some(last_us) => find_awaited(judged, last_us),
             None => Ok(None),
         };
-        decide(self.keyspace, parts, self.mode, find_awaited, || Ok(true), collect)
+        decide(self.keyspace, parts, self.mode, find_awaited, || Ok(true), keep)
     }
 
     /// Lets a call wait for a limit, in the line on its key, or notes that the call is over. The keys are closed. `all` is the

@@ -36,34 +36,35 @@ pub struct AwaitedLimit {
     pub wait_us: u64,
 }
 
-/// Takes the steps of a call up to the write. The caller then closes the keys, and notes the end of the call unless it waits.
+/// Takes the steps of a call up to the write, and returns the limit for which it waits. The caller then closes the keys, and
+/// notes the end of the call if it does not wait.
 ///
 /// `find_awaited` returns the limit for which the call waits if it is denied. `may_write` is only asked if there is something
-/// to write: true writes it, and false leaves it to the caller. `collect` gets the decisions, in the caller's own kind of list
-/// because a copy of them would cost as much as most steps.
+/// to write: true writes it, and false leaves it to the caller. `keep` takes the decisions from the plan to where the caller
+/// needs them, because they would be copied if they were returned.
 ///
 /// # Errors
 ///
 /// Those of `may_write`, [`read`], [`engine::Found::judge`] and [`Judged::plan`]. Nothing changes then.
 #[inline(always)]
-pub fn decide<'r, K: Keyspace, S: Store<Error: Into<Error>>, D>(
+pub fn decide<'r, K: Keyspace, S: Store<Error: Into<Error>>>(
     keyspace: &K,
     parts: &mut [Part<'r, S>],
     mode: Mode,
     find_awaited: impl FnOnce(&mut Judged<S>) -> Result<Option<AwaitedLimit>, S::Error>,
     may_write: impl FnOnce() -> Result<bool, Error>,
-    collect: impl FnOnce(&Plan<'_, 'r, S>) -> D,
-) -> Result<(D, Option<AwaitedLimit>), Error> {
+    keep: impl FnOnce(&Plan<'_, 'r, S>),
+) -> Result<Option<AwaitedLimit>, Error> {
     let mut judged = read(parts).map_err(Into::into)?.judge().map_err(Into::into)?;
     let awaited = find_awaited(&mut judged).map_err(Into::into)?;
     // A call that waits is tried again, so its denial does not count yet.
     let mode = if awaited.is_some() { Mode::Try } else { mode };
     let plan = judged.plan(mode, || keyspace.new_id()).map_err(Into::into)?;
-    let decisions = collect(&plan);
+    keep(&plan);
     if plan.changes_something() && may_write()? {
         plan.write();
     }
-    Ok((decisions, awaited))
+    Ok(awaited)
 }
 
 /// Notes the end of a call: counts it for the policies of its limits, notes its denials, and counts its turns if it is granted.

@@ -36,18 +36,19 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     // Read, judge, plan and write.
     let arrival = Arrival { keyspace, mode, block, now_us };
     let barred = arrival.is_barred(key, request)?;
+    let mut decision = None;
     // The block closes the key.
-    let (decision, awaited) = {
+    let awaited = {
         let mut part = Part::new(keyspace.store(key, mode.access()), request, 0, barred);
-        arrival.decide(slice::from_mut(&mut part), |plan| plan.decisions().next())?
+        arrival.decide(slice::from_mut(&mut part), |plan| decision = plan.decisions().next())?
     };
-    let decision = decision.ok_or(Error::internal())?;
+    let decision = decision.as_ref().ok_or(Error::internal())?;
     // It may have given back.
     if !takes && !looks {
         keyspace.wake(key, None);
     }
     // Wait or reply.
-    let (keys, decisions) = (slice::from_ref(&key), slice::from_ref(&decision));
+    let (keys, decisions) = (slice::from_ref(&key), slice::from_ref(decision));
     if arrival.join_or_end(call, keys, iter::once(asked), None, decisions, awaited)? {
         return Ok(CallResult::Later);
     }

@@ -487,8 +487,9 @@ pub fn decide_waiting<'k, S: WaitingKeyspace>(
     trial: Trial,
 ) -> Result<(Decisions, Option<AwaitedLimit>), Error> {
     let Trial { ticket, call, at, position, mode } = trial;
+    let mut decisions = SmallVec::<[PartDecision; 1]>::new();
     // The block closes the keys.
-    let (decisions, awaited) = {
+    let awaited = {
         let mut own = Some(own);
         let mut parts = SmallVec::<[Part<S::Store<'k>>; 1]>::new();
         for (index, (limit, &key)) in call.limits.iter().zip(keys).enumerate() {
@@ -515,7 +516,7 @@ pub fn decide_waiting<'k, S: WaitingKeyspace>(
         };
         let find_awaited = |judged: &mut Judged<_>| Ok(trial.find_awaited(judged));
         decide(keyspace, &mut parts, mode, find_awaited, may_write, |plan| {
-            plan.decisions().collect::<SmallVec<[PartDecision; 1]>>()
+            decisions.extend(plan.decisions());
         })?
     };
     if awaited.is_none() {
