@@ -1,21 +1,25 @@
-//! Calls that wait (BLOCK), from their denial to their reply. Functions that this crate calls are traits' if the server has to
-//! do them, and what calls this crate is the server's.
+//! Calls that wait (BLOCK), from their denial to their reply. The server implements [`ServerCall`](crate::call::ServerCall)
+//! and [`WaitingKeyspace`], and calls the functions of this file.
 //!
 //! ```text
 //! take, all                       a denied call waits for a limit (crate::arrival)
 //!   ServerCall::join                blocks the client, and puts the call into the line on the key of that limit
 //!
 //! WaitingKeyspace::wake           by each command that may change the key, before it takes and after it gives back
-//!   try_heads                       tries the head, and after each grant the next one
+//!   try_heads                       try_head for the head, and after each grant for the next one
 //! the server's timer              when the head could be granted, a wait times out, or others may have changed the key
-//!   take_steps                      makes the writes that were left, tries the head, denies calls whose time is up
+//!   take_steps                      makes the writes that are left, try_head, and deny for calls whose time is up
 //!     try_head, deny
 //!       decide_on_its_keys            finds the keys of the call
-//!         decide_waiting                the steps of crate::decide: the call is granted, waits on, or is denied in the end
-//!       WaitingKeyspace::deliver      ends the wait with a grant, the last denial or an error, and lets the client go
+//!         decide_waiting                the steps of crate::decide: it is granted, waits on, or is denied in the end
+//!       WaitingKeyspace::deliver      ends the wait with the decisions or an error, and lets the client go
+//! CLIENT UNBLOCK                  the server has ended the wait
+//!   deny                            as when the time is up, but what it counts is written later
 //!
 //! the client gets its reply
 //!   WaitingCall::write_reply        from the decisions with which the wait ended
+//! the client is gone before
+//!   crate::decide::give_back        what it was granted, on each key
 //! ```
 //!
 //! A call over several limits (RL.ALL) stands in one line at a time, that of the limit that denies it for the longest time,
