@@ -3,9 +3,9 @@
 #
 #   scripts/prove.sh [worlds] [lemmas] [histories]      all if none is named
 #
-# `make prove` runs this. Records HISTORIES=10 of a cluster and the same number of a Sentinel set, each for
-# RATELIMIT_HISTORY_SECONDS=60. SEED=1 decides what happens in them. Writes the results of worlds and histories to
-# crates/proofs/results/. Installs z3 from PyPI into target/z3 unless python3 has it.
+# `make prove` runs this. Records HISTORIES=10 of a cluster, each for RATELIMIT_HISTORY_SECONDS=60. SEED=1 decides what
+# happens in them. Writes the results of worlds and histories to crates/proofs/results/. Installs z3 from PyPI into target/z3
+# unless python3 has it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}

@@ -1,5 +1,5 @@
-//! Histories of many clients on a cluster and on a set that Sentinel watches, while servers are killed and paused, slots
-//! move and replicas take over: each key's calls must be linearizable against the engine. `make prove` records long ones.
+//! Histories of many clients on a cluster, while servers are killed and paused, slots move and replicas take over: each key's
+//! calls must be linearizable against the engine. `make prove` records long ones.
 //!
 //! The servers live by one clock that follows real time in steps of 20 ms, and moves only while no call is under way. So it
 //! is known at which time a call was decided, and the engine must give the same reply, to the millisecond. If a call might
@@ -9,7 +9,7 @@
 //! Before a master is killed its replicas are cut off for a moment, so that they lack the newest effects. Half of the keys
 //! remember for 5 to 10 seconds, longer than a failover takes, so that their next replies show what was lost.
 //!
-//! `RATELIMIT_HISTORIES` is how many histories of each kind are recorded, of `RATELIMIT_HISTORY_SECONDS` seconds each, and
+//! `RATELIMIT_HISTORIES` is how many histories are recorded, of `RATELIMIT_HISTORY_SECONDS` seconds each, and
 //! `RATELIMIT_SEED` what happens in which order.
 
 use std::collections::BTreeMap;
@@ -18,12 +18,12 @@ use std::sync::{Mutex, RwLock};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use engine::memory::{Memory, Saved};
+use engine::memory::Memory;
 use engine::reservation::Id;
 use engine::rule::Rule;
 use engine::throttle::Rate;
 use engine::{Limit, Manner, NewReservation, Quantity, Request, WindowLimit};
-use proofs::history::{apply, judge, Bounds, HistoryEvent, Recorded, Unaccepted, DUPLICATE};
+use proofs::history::{apply, judge, Bounds, HistoryEvent, Recorded, DUPLICATE};
 use support::*;
 
 const CLIENTS: usize = 8;
@@ -183,14 +183,9 @@ fn numbers(reply: &Value) -> Vec<i64> {
     }
 }
 
-/// The servers among which clients find the master of a key.
-trait Nodes: Sync {
-    /// The server to ask first, or again after a failure.
-    fn first(&self, random: &mut Random) -> Option<u16>;
-}
-
 struct Recorder<'n> {
-    nodes: &'n dyn Nodes,
+    /// The servers to ask first, or again after a failure.
+    ports: &'n [u16],
     clock: &'n Clock,
     /// Held by each call, so that the clock stands still meanwhile.
     still: &'n RwLock<()>,
@@ -239,10 +234,7 @@ impl Recorder<'_> {
     /// Makes one call, wherever its key is. `None` if nothing was done.
     fn call(&mut self, key: &str, line: &str, event: HistoryEvent) -> Option<Recorded> {
         let known = self.known.get(key).copied();
-        let Some(mut port) = known.or_else(|| self.nodes.first(&mut self.random)) else {
-            sleep(Duration::from_millis(10));
-            return None;
-        };
+        let mut port = known.unwrap_or_else(|| self.random.pick(self.ports));
         let mut asking = false;
         for _ in 0..6 {
             let held = self.still.read().expect("no thread panics");
@@ -346,7 +338,7 @@ fn tick_now_us() -> i64 {
     (real.as_micros() as u64 / TICK_US * TICK_US) as i64
 }
 
-/// The value of a field of INFO. Sentinel closes all connections of a server that it gives a new role.
+/// The value of a field of INFO. `None` if the server does not answer.
 fn info(server: &Server, field: &str) -> Option<String> {
     let info = text(&server.try_ask("INFO everything")?);
     let value = |line: &str| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned);
@@ -395,7 +387,7 @@ fn pause_process(server: &Server, random: &mut Random, faults: &mut HistoryFault
 
 /// Records what clients do on these keys for at least this time and this many calls, while `cause_faults` runs.
 fn record(
-    nodes: &dyn Nodes,
+    ports: &[u16],
     clock: &Clock,
     keys: &[HistoryKey],
     (seconds, least_calls): (u64, u64),
@@ -424,7 +416,7 @@ fn record(
                     let mut random = Random::new(seed * 100 + client as u64);
                     let own = Random::new(seed * 1_000 + client as u64);
                     let mut recorder = Recorder {
-                        nodes,
+                        ports,
                         clock,
                         still,
                         begin,
@@ -616,89 +608,7 @@ fn a_history_with_one_lie_is_refused() {
     }
 }
 
-/// A call for one event, answered by the engine as it would be on this state.
-fn counted(saved: Option<&Saved>, times_ns: (u64, u64)) -> (Recorded, Option<Saved>) {
-    let event = HistoryEvent::Take(Request::new(Limit::Window(window(8, "1s"))));
-    let now_us = START_US as u64;
-    let (reply, after) = apply(&memory(), saved, &event, now_us);
-    let (from_ns, to_ns) = times_ns;
-    (Recorded { event, from_ns, to_ns, clock_us: (now_us, now_us), reply: Some(reply) }, after)
-}
-
-/// A failover may lose the newest effects, and nothing before them.
-#[test]
-fn a_failover_loses_a_suffix_and_nothing_else() {
-    let memory = memory();
-    let bounds = KeyUse { kind: HistoryKind::Sliding, is_long: false }.bounds();
-    let mut saved = None;
-    let mut calls = Vec::new();
-    let mut states = Vec::new();
-    for number in 0..5u64 {
-        states.push(saved.clone());
-        let (call, after) = counted(saved.as_ref(), (10 * number, 10 * number + 5));
-        calls.push(call);
-        saved = after;
-    }
-    let failover = |complete_ns: u64| Recorded {
-        event: HistoryEvent::Failover { complete_ns },
-        from_ns: 60,
-        to_ns: 70,
-        clock_us: (0, 0),
-        reply: None,
-    };
-    let then = |state: &Option<Saved>| counted(state.as_ref(), (80, 90)).0;
-    for lost in 1..=5 {
-        let after = then(&states[5 - lost]);
-        let with = [&calls[..], &[failover(0), after.clone()]].concat();
-        assert_eq!(judge(&memory, &with, bounds).expect("a suffix was lost").lost, [lost]);
-        // The third call was answered at 25, the fourth at 35.
-        let late = [&calls[..], &[failover(27), after.clone()]].concat();
-        assert_eq!(judge(&memory, &late, bounds).is_ok(), lost <= 2, "the replica had three");
-        let without = [&calls[..], &[after]].concat();
-        assert!(judge(&memory, &without, bounds).is_err(), "nothing was lost without a failover");
-    }
-    // The first alone is no suffix: then four are counted that were granted second to fifth, with other totals, so that more
-    // is there than after any loss of five or four.
-    let mut more = then(&saved);
-    more.reply.as_mut().expect("answered")[2] -= 1;
-    let with = [&calls[..], &[failover(0), more]].concat();
-    assert!(judge(&memory, &with, bounds).is_err());
-}
-
-/// An undecided history is not accepted.
-#[test]
-fn a_history_that_too_many_orders_explain_is_undecided() {
-    let mut calls: Vec<_> = (0..16).map(|_| counted(None, (0, 10)).0).collect();
-    for (number, call) in calls.iter_mut().enumerate() {
-        let (_, _, event) = random_call(RESERVED, &mut Random::new(5), "x", &mut Vec::new());
-        let HistoryEvent::Take(Request { limit: Limit::Reserve(window, mut reserve), .. }) = event
-        else {
-            unreachable!("this seed reserves")
-        };
-        reserve.id = Some(Id::from(format!("x{number}").as_bytes()));
-        *call = Recorded {
-            event: HistoryEvent::Take(Request::new(Limit::Reserve(
-                WindowLimit { limit: 100, ..window },
-                reserve,
-            ))),
-            reply: None,
-            ..call.clone()
-        };
-    }
-    let bounds = Bounds { max_configurations: 1_000, ..RESERVED.bounds() };
-    let judged = judge(&memory(), &calls, bounds);
-    assert!(matches!(judged, Err(Unaccepted::Undecided(_))), "{judged:?}");
-}
-
 // ---- A cluster ----
-
-struct ClusterNodes(Vec<u16>);
-
-impl Nodes for ClusterNodes {
-    fn first(&self, random: &mut Random) -> Option<u16> {
-        Some(random.pick(&self.0))
-    }
-}
 
 /// Keys of each use in the first slots of each of three masters, which are those that move.
 fn keys_in_first_slots(conn: &mut Conn) -> Vec<HistoryKey> {
@@ -725,15 +635,14 @@ const SLOTS_MOVED: i64 = 100;
 fn cluster_history(seconds: u64, least_calls: u64, seed: u64, kills: bool) -> String {
     let mut cluster = Cluster::by_one_clock(3, 1);
     cluster.notice_the_dead();
-    let ports = (0..6).map(|node| cluster.node(node).port()).collect();
+    let ports = [0, 1, 2, 3, 4, 5].map(|node| cluster.node(node).port());
     let keys = keys_in_first_slots(&mut cluster.node(0).conn());
-    let nodes = ClusterNodes(ports);
     let clock = cluster.node(0).shared_clock();
     let masters = |cluster: &Cluster| -> Vec<usize> {
         (0..6).filter(|node| cluster.is_master(*node)).collect()
     };
     let limits = (seconds, least_calls);
-    let history = record(&nodes, &clock, &keys, limits, seed, |ns, over, faults| {
+    let history = record(&ports, &clock, &keys, limits, seed, |ns, over, faults| {
         let mut random = Random::new(seed);
         let mut turn = seed;
         let (mut before, mut before_ns) = (masters(&cluster), ns());
@@ -795,84 +704,6 @@ fn cluster_history(seconds: u64, least_calls: u64, seed: u64, kills: bool) -> St
     judge_all(&format!("cluster, seed {seed}"), &history, least_calls, needed)
 }
 
-// ---- A set under Sentinel ----
-
-impl Nodes for Sentinel {
-    fn first(&self, _: &mut Random) -> Option<u16> {
-        self.master_port()
-    }
-}
-
-fn sentinel_history(seconds: u64, least_calls: u64, seed: u64) -> String {
-    let first = Server::builder().clock(true).start();
-    let mut servers = vec![first];
-    for _ in 0..2 {
-        let replica = Server::builder().replica_of(&servers[0]).start();
-        wait_for_sync(&servers[0], &replica);
-        servers.push(replica);
-    }
-    let config =
-        ["sentinel down-after-milliseconds limits 2000", "sentinel failover-timeout limits 6000"];
-    let sentinel = Sentinel::start(&servers[0], &servers[0], 1, &config);
-    sentinel.wait_until_knows(2, 0);
-    let clock = servers[0].shared_clock();
-    let key = |(number, key_use)| HistoryKey { name: format!("s{number}"), key_use };
-    let keys: Vec<_> = (0..16).zip(KeyUse::all().cycle()).map(key).collect();
-    let limits = (seconds, least_calls);
-    let history = record(&sentinel, &clock, &keys, limits, seed, |ns, over, faults| {
-        let mut random = Random::new(seed);
-        let mut turn = seed;
-        let at_port = |servers: &[Server], port: u16| {
-            servers.iter().position(|server| server.port() == port).expect("one of the set")
-        };
-        let (mut before, mut before_ns) = (servers[0].port(), ns());
-        while !over.load(SeqCst) {
-            sleep(Duration::from_millis(200 + random.below(600) as u64));
-            let master = at_port(&servers, before);
-            turn += 1;
-            let mut expected = before;
-            match turn % 3 {
-                0 => {
-                    let replicas: Vec<&Server> =
-                        servers.iter().filter(|server| server.port() != before).collect();
-                    let (complete_ns, frozen) =
-                        leave_behind(&servers[master], &replicas, &mut random, ns);
-                    let from_ns = ns() + DETECTION_NS;
-                    servers[master].stop(Stop::Kill);
-                    drop(frozen);
-                    eventually(SOON, || sentinel.master_port().is_some_and(|now| now != before));
-                    expected = sentinel.master_port().expect("a master");
-                    let new = at_port(&servers, expected);
-                    eventually(SOON, || info(&servers[new], "role").as_deref() == Some("master"));
-                    let to_ns = ns();
-                    faults.failovers.push(Failover { complete_ns, from_ns, to_ns, keys: None });
-                    // At first it believes to be a master, so clients that asked Sentinel before must not connect.
-                    sleep(Duration::from_millis(500));
-                    servers[master].restart(Stop::Kill);
-                    eventually(SOON, || info(&servers[master], "role").as_deref() == Some("slave"));
-                    for server in servers.iter().filter(|server| server.port() != expected) {
-                        let up = || info(server, "master_link_status").as_deref() == Some("up");
-                        eventually(SOON, up);
-                    }
-                    faults.count("kill -9", 1);
-                }
-                1 => pause_process(&servers[master], &mut random, faults),
-                _ => pause_writes(&servers[master], &mut random, faults),
-            }
-            let now = sentinel.master_port().unwrap_or(expected);
-            if now != expected {
-                faults.unforeseen(before_ns, ns());
-            }
-            (before, before_ns) = (now, ns());
-        }
-    });
-    let needed: &[&str] = match least_calls {
-        0 => &[],
-        _ => &["kill -9", "pauses of a process", "CLIENT PAUSE"],
-    };
-    judge_all(&format!("Sentinel, seed {seed}"), &history, least_calls, needed)
-}
-
 #[test]
 fn a_short_history_of_a_cluster_is_linearizable() {
     println!("{}", cluster_history(4, 0, env_number("RATELIMIT_SEED").unwrap_or(1), false));
@@ -887,6 +718,5 @@ fn long_histories_are_linearizable() {
     println!("\n{TABLE_HEAD}");
     for number in 0..env_number("RATELIMIT_HISTORIES").unwrap_or(10) {
         println!("{}", cluster_history(seconds, least_calls, seed + number, true));
-        println!("{}", sentinel_history(seconds, least_calls, seed + number));
     }
 }
