@@ -434,10 +434,11 @@ fn a_line_remembers_as_many_names_as_calls_may_wait() {
 fn a_caller_that_has_calls_in_line_is_not_forgotten() {
     let mut lines = Lines::default();
     let first = [b'a', b'b', b'c'].map(|who| join(&mut lines, 0, &one(who)));
-    // Fewer than the calls that wait already.
+    // Fewer than the calls that wait already. There is room for one without a name.
     lines.admit(1);
+    lines.count_turn(key(&0), &NOBODY.turn(), None);
     let Turns { named, unnamed, .. } = turns(&lines, 0);
-    assert_eq!((named, unnamed), (3, 0));
+    assert_eq!((named, unnamed), (3, 1));
     let second = [b'a', b'b', b'c'].map(|who| join(&mut lines, 0, &one(who)));
     assert_eq!(order(&lines, 0), [first, second].concat());
     lines.admit(1);
@@ -459,6 +460,16 @@ fn calls_without_a_name_are_remembered_in_as_many_levels_as_calls_may_wait() {
         let turns = turns(&lines, 0);
         assert!(turns.unnamed <= 3 && turns.levels.len() <= 3 && turns.idle.len() <= 2);
     }
+    assert_eq!(turns(&lines, 0).unnamed, 3);
+}
+
+#[test]
+fn no_turn_is_counted_in_the_line_in_which_the_call_stands() {
+    let mut lines = Lines::default();
+    let [a, _] = [b'a', b'b'].map(|who| join(&mut lines, 0, &one(who)));
+    let before = turns(&lines, 0);
+    lines.count_turn(key(&0), &one(b'a').turn(), Some(a));
+    assert_eq!(turns(&lines, 0), before);
 }
 
 #[test]
