@@ -1,7 +1,7 @@
 //! Windows compared with the obvious model in [`crate::model::window_world`].
 
 use super::*;
-use crate::decision::{Ask, Manner, Obstacle, Quantity, Verdict};
+use crate::decision::{Ask, Manner, Quantity, Verdict};
 use crate::entry::LAST_US;
 use crate::memory::Zset;
 use crate::model::window_world::{

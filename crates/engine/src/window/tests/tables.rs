@@ -201,64 +201,6 @@ fn one_who_only_has_to_queue_waits_a_millisecond() {
     }
 }
 
-#[test]
-fn judgements_at_the_edges() {
-    use Room::{Enough, Never};
-    const MAX: u64 = MAX_SUM;
-    let wanting = |need: u64, held: bool| Room::Missing {
-        need: u128::from(need),
-        obstacle: if held { Obstacle::Held } else { Obstacle::Counted },
-    };
-    let (whole, atmost, force) = (Manner::Whole, Manner::AtMost, Manner::Force);
-    for (limit, quantity, leave, manner, counted, held, room) in [
-        // Zero looks, whatever there is.
-        (0, 0, 0, whole, 0, 0, Enough(0)),
-        (5, 0, 9, atmost, 9, 9, Enough(0)),
-        // A limit of zero shuts everybody out, but FORCE.
-        (0, 1, 0, whole, 0, 0, Never),
-        (0, 1, 0, atmost, 0, 0, Never),
-        (0, 7, 0, force, 3, 3, Enough(7)),
-        (5, 6, 0, whole, 0, 0, Never),
-        (5, 6, 0, whole, 5, 5, Never),
-        // ATMOST takes what there is.
-        (5, 6, 0, atmost, 0, 0, Enough(5)),
-        (5, 6, 0, atmost, 3, 1, Enough(1)),
-        (5, 6, 0, atmost, 3, 2, wanting(1, true)),
-        (5, 6, 0, atmost, 5, 0, wanting(1, false)),
-        // The obstacle is what counts or what is held.
-        (5, 5, 0, whole, 0, 0, Enough(5)),
-        (5, 5, 0, whole, 1, 0, wanting(1, false)),
-        (5, 5, 0, whole, 0, 1, wanting(1, true)),
-        (5, 3, 0, whole, 3, 1, wanting(2, false)),
-        // LEAVE asks for more, and takes no more.
-        (5, 2, 3, whole, 0, 0, Enough(2)),
-        (5, 2, 3, whole, 1, 0, wanting(1, false)),
-        (5, 2, 3, whole, 0, 1, wanting(1, true)),
-        (5, 2, 4, whole, 0, 0, Never),
-        (5, 9, 3, atmost, 0, 0, Enough(2)),
-        (5, 9, 3, atmost, 1, 0, Enough(1)),
-        (5, 9, 3, atmost, 1, 1, wanting(1, true)),
-        (5, 9, 4, atmost, 0, 0, Enough(1)),
-        (5, 9, 5, atmost, 0, 0, Never),
-        (5, 1, u64::MAX, whole, 0, 0, Never),
-        // A limit lowered below what is used.
-        (5, 1, 0, whole, 9, 0, wanting(5, false)),
-        (5, 1, 0, whole, 4, 9, wanting(9, true)),
-        // The largest numbers.
-        (MAX, MAX, 0, whole, 0, 0, Enough(MAX)),
-        (MAX, MAX, 0, whole, 1, 0, wanting(1, false)),
-        (MAX, MAX, 0, whole, MAX, 0, wanting(MAX, false)),
-        (MAX, 1, 0, whole, MAX, MAX, wanting(MAX + 1, false)),
-        (MAX, 1, MAX, whole, 0, 0, Never),
-        (MAX, 1, MAX - 1, whole, MAX, MAX, wanting(2 * MAX, false)),
-    ] {
-        let quantity = Quantity::from_signed(i64::try_from(quantity).unwrap());
-        let ask = Ask { leave, manner, ..Ask::whole(quantity) };
-        let used = WindowUsage { limit, counted, held: u128::from(held) };
-        assert_eq!(used.room(&ask, false), room, "{ask:?} {counted} {held}");
-    }
-}
-
 // ---- FORCE ----
 
 #[test]
