@@ -43,36 +43,6 @@ fn an_error_in_any_clause_is_the_reply_and_changes_nothing() {
 }
 
 #[test]
-fn errors_in_arguments_come_before_errors_in_stored_values() {
-    let (_server, mut conn) = Server::connect();
-    conn.pipeline(["SET text x", "ZADD foreign 1 x", "RL.ACQUIRE held 5 0 1 ID a"]);
-    for (clause, error) in [
-        ("WINDOW x 60", "ERR limit must be an integer from 0 to 9223372036854775807"),
-        ("WINDOW 5 60 NONSENSE", "ERR syntax error: unknown option NONSENSE"),
-        ("WINDOW @none", "NOPOLICY no policy has the name none"),
-        ("WINDOW 5 60 WINDOW 5 60", "ERR the number of clauses must equal the number of keys"),
-        ("", "ERR the number of clauses must equal the number of keys"),
-    ] {
-        for first in ["text WINDOW 5 60", "foreign THROTTLE 1 1 1", "held ACQUIRE 5 0 1 ID a"] {
-            let (key, first) = first.split_once(' ').unwrap();
-            for command in ["RL.ALL", "RL.ALL_RO"] {
-                let call = format!("{command} 2 {key} other {first} {clause}");
-                assert_eq!(conn.err(&call), error, "{call}");
-            }
-        }
-    }
-    // Of several errors of one kind the first is the reply.
-    for (call, error) in [
-        ("RL.ALL 2 a b WINDOW 5 60 LEAVE -1 WINDOW x 60", "ERR LEAVE must be an integer from 0 "),
-        ("RL.ALL 2 text foreign WINDOW 5 60 WINDOW 5 60", "WRONGTYPE "),
-        ("RL.ALL 2 foreign text WINDOW 5 60 WINDOW 5 60", "ERR the key's sorted set has an entry "),
-        ("RL.ALL 2 held text ACQUIRE 5 0 1 ID a WINDOW 5 60", "DUPLICATE "),
-    ] {
-        conn.refuses(call, error);
-    }
-}
-
-#[test]
 fn keys_and_values_may_be_words_of_the_syntax_and_there_may_be_64() {
     let (_server, mut conn) = Server::with_held_clock();
     let call = "RL.ALL 3 WINDOW MS @x ACQUIRE 5 0 1 ID WINDOW THROTTLE 4 1 1 ACQUIRE 5 0 1 ID MS";
@@ -341,125 +311,22 @@ fn a_change_of_the_hash_counts_from_the_next_call_on() {
     );
 }
 
+/// crates/commands/src/memory/tests.rs has the errors of definitions, and their order.
 #[test]
-fn a_field_decides_and_stores_the_same_as_a_policy() {
-    let definitions = [
-        ("window", "WINDOW 3 2s"),
-        ("coarse", "WINDOW 40 3s BUCKETS 4"),
-        ("day", "WINDOW 9 1d FIXED TZ Asia/Shanghai"),
-        ("hour", "WINDOW 9 1h FIXED"),
-        ("first", "WINDOW 4 2s FIXED FROM first"),
-        ("jobs", "WINDOW 2 0"),
-        ("banned", "WINDOW 2 1s BAN 1500"),
-        ("quiet", "WINDOW 1 1s SHADOW"),
-        ("rate", "THROTTLE 2 3 2s"),
-        ("locked", "THROTTLE 0 1 1s BAN 2s"),
-        ("hushed", "THROTTLE 0 1 1s SHADOW"),
-    ];
-    let policies: Vec<_> = definitions.iter().map(|(name, it)| format!("p-{name} {it};")).collect();
-    let (server, mut conn) =
-        Server::builder().module_args(["policies", &policies.concat()]).with_held_clock();
-    hset(&mut conn, "{u}:limits", &definitions);
-    let mut random = Random::new(env_number("RATELIMIT_SEED").unwrap_or(1));
-    for number in 0..1_500 {
-        server.clock().advance_us(random.below(600_000));
-        let (mut keys, mut clauses) = (Vec::new(), String::new());
-        for (name, definition) in definitions {
-            if !random.one_in(4) {
-                continue;
-            }
-            let family = match definition.split(' ').next().unwrap() {
-                "WINDOW" if name == "jobs" || random.one_in(3) => "ACQUIRE",
-                family => family,
-            };
-            let options = ["", " 2", " 0", " CHECK", " SHADOW", " LEAVE 1", " 9"];
-            let options = random.pick(&options);
-            let id = match family == "ACQUIRE" && options != " CHECK" {
-                true => format!(" ID {number}"),
-                false => String::new(),
-            };
-            let joined = if !keys.is_empty() && random.one_in(4) { " ELSE" } else { "" };
-            keys.push(name);
-            clauses += &format!("{joined} {family} @{name}{options}{id}");
-        }
-        if keys.is_empty() {
-            continue;
-        }
-        let list = |which: &str| {
-            keys.iter().map(|key| format!(" {{u}}:{which}:{key}")).collect::<String>()
-        };
-        let command = random.pick(&["RL.ALL", "RL.ALL", "RL.ALL_RO"]);
-        let by_policy =
-            format!("{command} {}{}{} MS", keys.len(), list("p"), clauses.replace('@', "@p-"));
-        let by_field =
-            format!("{command} {}{} {{u}}:limits{clauses} MS LIMITS", keys.len() + 1, list("f"));
-        assert_eq!(conn.cmd(&by_field), conn.cmd(&by_policy), "{by_field}");
-        for key in keys {
-            let stored = ["p", "f"].map(|which| state(&mut conn, &format!("{{u}}:{which}:{key}")));
-            assert_eq!(stored[0], stored[1], "{key} after {by_field}");
-        }
-    }
-}
-
-#[test]
-fn errors_of_the_hash_come_between_those_of_arguments_and_those_of_keys() {
+fn a_last_key_of_another_type_is_an_error_once_a_clause_names_a_limit() {
     let (_server, mut conn) = Server::with_held_clock();
-    let long = "n".repeat(70);
-    let fields = [
-        ("bad", "WINDOW many 1min"),
-        ("none", ""),
-        (&long, "NONSENSE"),
-        ("rate", "THROTTLE 1 1 1s"),
-        ("jobs", "WINDOW 1 0"),
-        ("option", "WINDOW 5 1s LEAVE 1"),
-        ("half", "THROTTLE 5 1"),
-    ];
-    hset(&mut conn, "h", &fields);
     conn.pipeline(["SET text x", "RPUSH list x", "SADD set x", "RL.WINDOW window 5 60"]);
-    let field = |name: &str, why: &str| {
-        format!("ERR the field {name} of the hash of limits is not a definition: {why}")
-    };
-    let limit = "limit must be an integer from 0 to 9223372036854775807";
-    let kind = "a definition must consist of THROTTLE or WINDOW, and a limit";
-    let parts = "a limit must consist of max_burst, count and period, or of limit and period";
-    let no_hash =
-        "WRONGTYPE the last key, which LIMITS makes the hash of limits, does not hold a hash";
-    for (call, error) in [
-        ("2 a h WINDOW @bad", field("bad", limit)),
-        ("2 a h WINDOW @none", field("none", kind)),
-        (&format!("2 a h WINDOW @{long}"), field(&long[..64], kind)),
-        ("2 a h WINDOW @option", field("option", "syntax error: unknown option LEAVE")),
-        ("2 a h THROTTLE @half", field("half", parts)),
-        (
-            "2 a h THROTTLE @jobs",
-            "ERR RL.THROTTLE needs a THROTTLE policy, but this one is a WINDOW policy".into(),
-        ),
-        (
-            "2 a h WINDOW @jobs",
-            "ERR only RL.ACQUIRE accepts a policy with period 0 (a semaphore)".into(),
-        ),
-        ("2 a h WINDOW @other", "NOPOLICY no policy has the name other".into()),
-        ("2 a text WINDOW @bad", no_hash.into()),
-        ("2 a list WINDOW @bad", no_hash.into()),
-        ("2 a set WINDOW @bad", no_hash.into()),
-        ("2 a window WINDOW @bad", no_hash.into()),
-        ("3 list b h WINDOW 5 60 WINDOW @bad", field("bad", limit)),
-        ("3 a b list WINDOW @bad WINDOW many 60", format!("ERR {limit}")),
-        ("2 a list WINDOW @bad NONSENSE", "ERR syntax error: unknown option NONSENSE".into()),
-        // The hash is read only if a clause names a limit.
-        (
-            "2 set list WINDOW 5 60",
-            "WRONGTYPE the key does not hold a window (a sorted set)".into(),
-        ),
-        ("2 h h WINDOW @rate", "ERR duplicate key: each key may be given only once".into()),
-    ] {
+    hset(&mut conn, "h", &[("none", "")]);
+    for key in ["text", "list", "set", "window"] {
         for command in ["RL.ALL", "RL.ALL_RO"] {
-            let call = format!("{command} {call} LIMITS");
-            assert_eq!(conn.err(&call), error, "{call}");
+            let call = format!("{command} 2 a {key} WINDOW @any LIMITS");
+            conn.refuses(&call, "WRONGTYPE the last key, which LIMITS makes the hash of limits, ");
         }
+        let call = format!("RL.ALL 2 a {key} WINDOW 5 60 LIMITS");
+        assert_eq!(all_reply(&conn.cmd(call)).numbers[0], 0);
     }
-    assert_eq!(conn.int("DBSIZE"), 5);
-    assert_eq!(all_reply(&conn.cmd("RL.ALL 2 a list WINDOW 5 60 LIMITS")).numbers[0], 0);
+    conn.refuses("RL.ALL 2 a h WINDOW @none LIMITS", "ERR the field none of the hash of limits ");
+    conn.refuses("RL.ALL 2 h h WINDOW @none LIMITS", "ERR duplicate key: ");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! BAN: a denial closes the key for a while, or a call with FORCE does.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use support::*;
 
@@ -25,19 +25,6 @@ fn a_ban_is_stored_in_plain_values_and_lifted_by_a_deletion() {
     conn.cmd("DEL w b");
     assert_eq!(conn.ints("RL.WINDOW w 1 1s")[0], 0);
     assert_eq!(conn.ints("RL.THROTTLE b 0 1 1s")[0], 0);
-}
-
-/// The mark of a past ban ends when the window is empty, even if no call came then and the next one is denied by another
-/// limit and counts.
-#[test]
-fn the_mark_of_a_ban_ends_with_the_last_event_whether_or_not_a_call_comes() {
-    let (server, mut conn) = Server::with_held_clock();
-    conn.cmd("RL.WINDOW o 1 1h 1");
-    conn.cmd("RL.WINDOW k 1 1s 1");
-    assert_eq!(conn.ints("RL.WINDOW k 1 1s 1 BAN 100ms")[0], 1);
-    server.clock().advance_ms(1_050);
-    conn.cmd("RL.ALL 2 k o WINDOW 1 1s 1 COUNTDENIED WINDOW 1 1h");
-    assert_eq!(conn.ints("RL.WINDOW k 1 1s 1 BAN 5s MS"), [1, 1, 0, 5_000, 5_000]);
 }
 
 #[test]
@@ -123,19 +110,6 @@ fn a_ban_and_many_reservations_share_a_key() {
 }
 
 #[test]
-fn ahead_books_in_a_ban_that_ends_in_time() {
-    let (server, mut conn) = Server::with_held_clock();
-    conn.cmd("RL.THROTTLE k 0 1 1s");
-    assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 BAN 5s MS")[3], 5_000);
-    assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 AHEAD 4s MS"), [1, 1, 0, 1_000, 5_000, -1]);
-    assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 AHEAD 5s MS"), [0, 1, 0, -1, 5_000, 5_000]);
-    // The ban stays; the booking comes after the first.
-    assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 MS")[..4], [1, 1, 0, 5_000]);
-    server.clock().advance_ms(4_999);
-    assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 AHEAD 1s MS")[..4], [0, 1, 0, -1]);
-}
-
-#[test]
 fn a_ban_holds_again_where_the_clock_goes_back_before_its_end() {
     let (server, mut conn) = Server::with_held_clock();
     for (key, ask) in [("w", "RL.WINDOW w 1 1h 1"), ("b", "RL.THROTTLE b 0 1 1h 1")] {
@@ -149,21 +123,6 @@ fn a_ban_holds_again_where_the_clock_goes_back_before_its_end() {
         let look = ask.replacen(' ', "_RO ", 1).replace("1h", "1ms");
         assert_eq!(conn.ints(format!("{look} MS"))[..4], [1, 1, 0, 60_000], "{look}");
     }
-}
-
-#[test]
-fn a_wait_that_a_ban_outlasts_is_denied_at_once() {
-    let (_server, mut conn) = Server::connect();
-    for ask in ["RL.WINDOW w 1 1s 1", "RL.THROTTLE b 0 1 1s 1"] {
-        conn.cmd(ask);
-        conn.cmd(format!("{ask} BAN 1h"));
-        let start = Instant::now();
-        assert_eq!(conn.ints(format!("{ask} BLOCK 10s"))[0], 1);
-        assert!(start.elapsed() < Duration::from_secs(5), "{ask}: {:?}", start.elapsed());
-    }
-    let start = Instant::now();
-    assert_eq!(conn.acquire("RL.ACQUIRE w 9 1s 1 BLOCK 10s").limited(), 1);
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 #[test]
@@ -217,121 +176,6 @@ fn clauses_of_groups_that_deny_ban_their_keys() {
 
 // ---- With FORCE ----
 
-/// A call that takes 1 of 5, up to its quantity, for each kind of key.
-const TAKE: [(&str, &str); 2] = [("w", "RL.WINDOW w 5 1min"), ("b", "RL.THROTTLE b 4 1 12s")];
-
-#[test]
-fn force_with_a_quantity_of_0_closes_a_key_and_counts_nothing() {
-    let (server, mut conn) = Server::with_held_clock();
-    for (key, take) in TAKE {
-        let now_ms = server.clock().now_us() / 1_000;
-        // There was no key.
-        let closed = [0, 5, 0, -1, 30_000];
-        assert_eq!(conn.ints(format!("{take} 0 FORCE BAN 30s MS")), closed);
-        let stored = match key {
-            "w" => flat(&conn.cmd("ZRANGE w 0 -1")),
-            _ => vec![conn.text("GET b")],
-        };
-        let ban = format!("!{}~30000", now_ms + 30_000);
-        assert!(stored.len() == 1 && stored[0].ends_with(&ban), "{stored:?}");
-        assert_eq!(conn.int(["PTTL", key]), 30_900);
-        assert_eq!(conn.info_field(key, "ban"), 30_000);
-        // Others who report the same end, or an earlier one, write nothing.
-        let before = conn.dumped(key);
-        for ban in ["30s", "1ms"] {
-            assert_eq!(conn.ints(format!("{take} 0 FORCE BAN {ban} MS")), closed);
-        }
-        server.clock().advance_ms(1_000);
-        assert_eq!(conn.ints(format!("{take} 0 FORCE BAN 29s MS")), [0, 5, 0, -1, 29_000]);
-        server.clock().advance_ms(-1_000);
-        assert_eq!(conn.dumped(key), before);
-        // All others are denied, whatever they ask for. None of them prolongs it.
-        for call in [format!("{take} 1 MS"), format!("{take} 1 BAN 1h MS"), format!("{take} 5 MS")]
-        {
-            assert_eq!(conn.ints(&call), [1, 5, 0, 30_000, 30_000], "{call}");
-        }
-        assert_eq!(conn.ints(format!("{take} 6 MS"))[3], -1);
-        assert_eq!(conn.dumped(key), before);
-        // An end that is too early moves.
-        server.clock().advance_ms(29_999);
-        assert_eq!(conn.ints(format!("{take} 0 FORCE BAN 2ms MS")), [0, 5, 0, -1, 2]);
-        server.clock().advance_ms(2);
-        assert_eq!(conn.ints(format!("{take} 5 MS"))[..3], [0, 5, 0]);
-    }
-}
-
-#[test]
-fn force_with_a_ban_counts_as_without_one() {
-    let (server, mut conn) = Server::with_held_clock();
-    for (key, take) in TAKE {
-        assert_eq!(conn.ints(format!("{take} 3 FORCE BAN 90s MS")), [0, 5, 0, -1, 90_000]);
-        assert_eq!(conn.ints(format!("{take} 4 FORCE BAN 1s MS"))[..4], [0, 5, 0, -1]);
-        assert_eq!(conn.info_field(key, "ban"), 90_000);
-        server.clock().advance_ms(89_999);
-        let wait_ms = conn.ints(format!("{take} 1 MS"))[3];
-        assert_eq!(wait_ms, 1, "{key}");
-        server.clock().advance_ms(1);
-        assert_eq!(conn.ints(format!("{take} 1 MS"))[0], 0);
-        conn.cmd(["DEL", key]);
-        // Where the quantity is repaid later than the ban ends, that is the wait.
-        let reset_ms = if key == "w" { 60_000 } else { 84_000 };
-        assert_eq!(conn.ints(format!("{take} 7 FORCE BAN 30s MS")), [0, 5, 0, -1, reset_ms]);
-        let wait_ms = if key == "w" { 60_000 } else { 36_000 };
-        assert_eq!(conn.ints(format!("{take} 1 MS")), [1, 5, 0, wait_ms, reset_ms]);
-    }
-    let end_ms = server.clock().now_us() / 1_000 + 30_000;
-    assert!(conn.text("GET b").ends_with(&format!("+24000000000!{end_ms}~30000")));
-}
-
-/// FORCE is not a grant, so denials do not ban until something has been granted.
-#[test]
-fn force_closes_a_key_again_where_a_denial_would_not() {
-    let (server, mut conn) = Server::with_held_clock();
-    for (key, take) in TAKE {
-        conn.cmd(format!("{take} 5"));
-        let ban = |conn: &mut Conn, call: &str| {
-            conn.cmd(format!("{take} {call}"));
-            conn.info_field(key, "ban")
-        };
-        assert_eq!(ban(&mut conn, "1 BAN 1s"), 1_000);
-        server.clock().advance_ms(1_000);
-        assert_eq!(ban(&mut conn, "1 BAN 1s"), 0);
-        assert_eq!(ban(&mut conn, "0 FORCE BAN 2s"), 2_000);
-        server.clock().advance_ms(2_000);
-        for call in ["1 BAN 1s", "1 FORCE", "1 BAN 1s"] {
-            assert_eq!(ban(&mut conn, call), 0, "{call}");
-        }
-        assert_eq!(ban(&mut conn, "1 FORCE BAN 3s"), 3_000);
-        conn.cmd(["DEL", key]);
-    }
-}
-
-#[test]
-fn the_ban_of_a_call_with_force_is_its_own_beside_a_policy() {
-    let policies = "w WINDOW 5 1min BAN 1h; b THROTTLE 4 1 12s BAN 1h; sw WINDOW 5 1min SHADOW; \
-                    sb THROTTLE 4 1 12s SHADOW";
-    let builder = Server::builder().module_args(["policies", policies]);
-    let (_server, mut conn) = builder.with_held_clock();
-    for (key, take) in TAKE {
-        let command = take.split(' ').next().unwrap();
-        let mut call = |rest: String| conn.ints(format!("{command} {key} {rest} MS"));
-        assert_eq!(call(format!("@{key} 5"))[0], 0);
-        assert_eq!(call(format!("@{key} 1 FORCE"))[4], call(format!("@{key} 0"))[4]);
-        assert_eq!(conn.info_field(key, "ban"), 0);
-        // With a policy in SHADOW too, although it does not deny.
-        let mut call = |rest: String| conn.ints(format!("{command} {key} {rest} MS"));
-        assert_eq!(call(format!("@s{key} 0 FORCE BAN 7s"))[..4], [0, 5, 0, -1]);
-        assert_eq!(call(format!("@s{key} 1"))[..4], [0, 5, 0, -1]);
-        assert_eq!(conn.info_field(key, "ban"), 7_000);
-        conn.cmd(format!("{command} {key} @{key} 0 FORCE BAN 9s"));
-        assert_eq!(conn.info_field(key, "ban"), 9_000);
-        let error = conn.err(format!("{command} {key} @{key} 1 BAN 9s"));
-        assert_eq!(error, "ERR BAN must not be used with a policy");
-        conn.refuses(format!("{command} {key} @{key} -1 FORCE BAN 9s"), "ERR FORCE must not be");
-    }
-    conn.refuses("RL.ALL 1 k WINDOW @w 1 FORCE BAN 9s", "ERR FORCE must not be used in RL.ALL");
-}
-
 #[test]
 fn a_ban_of_force_is_replicated_as_its_effects_in_a_transaction_too() {
     let (server, mut conn) = Server::builder().aof().with_held_clock();
@@ -357,30 +201,4 @@ fn a_ban_of_force_is_replicated_as_its_effects_in_a_transaction_too() {
             "EXEC".into(),
         ]
     );
-}
-
-#[test]
-fn calls_in_line_wait_until_a_ban_of_force_ends() {
-    let (server, _conn) = Server::connect();
-    for (key, take) in [("w", "RL.WINDOW w 1 500ms"), ("b", "RL.THROTTLE b 0 1 500ms")] {
-        unless_stalled(ms(100), || {
-            let mut conn = server.conn();
-            conn.cmd(["DEL", key]);
-            conn.cmd(take);
-            let [mut waiter, mut short] = ["10s", "700ms"]
-                .map(|block| server.wait_in_line(format!("{take} 1 BLOCK {block}")));
-            let start = Instant::now();
-            // It goes ahead of them.
-            assert_eq!(conn.ints(format!("{take} 0 FORCE BAN 1200ms"))[0], 0);
-            // A call that comes now, and cannot be granted in time because of the ban, is denied immediately.
-            assert_eq!(conn.ints(format!("{take} 1 BLOCK 400ms"))[..3], [1, 1, 0], "{key}");
-            assert!(start.elapsed() < ms(300), "{:?}", start.elapsed());
-            assert_eq!(limited(&short.recv()), 1);
-            let elapsed = start.elapsed();
-            assert!(ms(500) <= elapsed && elapsed < ms(1_000), "{key}: {elapsed:?}");
-            assert_eq!(limited(&waiter.recv()), 0);
-            let elapsed = start.elapsed();
-            assert!(ms(1_198) <= elapsed && elapsed < ms(1_500), "{key}: {elapsed:?}");
-        });
-    }
 }

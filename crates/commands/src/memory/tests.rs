@@ -277,6 +277,7 @@ fn the_ban_of_a_policy_begins_only_where_a_call_may_have_one() {
         ("RL.WINDOW k @p 1 FORCE", false),
         // This ban is the call's own.
         ("RL.WINDOW k @p 0 FORCE BAN 5s", true),
+        ("RL.WINDOW k @s 0 FORCE BAN 5s", true),
         ("RL.WINDOW k @p 1 ATMOST", false),
         ("RL.WINDOW k @p 1 BLOCK 1", false),
         ("RL.ALL 1 k WINDOW @p CHECK", false),
@@ -286,7 +287,7 @@ fn the_ban_of_a_policy_begins_only_where_a_call_may_have_one() {
     ] {
         let mut world = World::new();
         world.check(&[
-            ("CONFIG SET ratelimit.policies p~WINDOW~1~1s~BAN~5s", "OK"),
+            ("CONFIG SET ratelimit.policies p~WINDOW~1~1s~BAN~5s;s~WINDOW~1~1s~SHADOW", "OK"),
             ("RL.WINDOW k @p 1", "[0 1 0 -1 1]"),
         ]);
         world.call(line);
