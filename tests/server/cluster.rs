@@ -459,11 +459,6 @@ fn a_failover_that_was_asked_for_loses_nothing() {
     assert_exactly_the_limit(&cluster, &tags, granted);
 }
 
-/// The number of events of a key, by RL.WINDOW_RO.
-fn counted(conn: &mut ClusterConnection, key: &str, limit: i64) -> i64 {
-    limit - ints(&ask(conn, format!("RL.WINDOW_RO {key} {limit} 1d")).unwrap())[2]
-}
-
 #[test]
 fn a_killed_master_loses_only_what_its_replica_has_not_confirmed() {
     const LIMIT: i64 = 200;
@@ -613,79 +608,5 @@ fn several_limits_in_different_slots_are_refused_and_take_nothing_anywhere() {
     for left in [4, 3] {
         let reply = ask_by_key(&mut conn, "{u}", &one_slot).unwrap();
         assert_eq!(flat(&reply)[2], left.to_string());
-    }
-}
-
-/// As docs/recipes.md shows it for keys that cannot share a slot.
-#[test]
-fn reserving_on_every_node_and_then_applying_keeps_limits_of_different_slots() {
-    let cluster = Cluster::of(3, 0);
-    let key_on = |node: usize| {
-        let mut keys = (0..).map(|number| format!("key:{number}"));
-        keys.find(|key| cluster.master_of(key) == node).unwrap()
-    };
-    let limits = [(key_on(0), 12), (key_on(1), 20), (key_on(2), 30)];
-    // Takes one of each limit, or none of any.
-    let take = |conn: &mut ClusterConnection, id: &str| -> bool {
-        let mut reserved = Vec::new();
-        for (key, limit) in &limits {
-            let call = format!("RL.ACQUIRE {key} {limit} 1d LEASE 600000 ID {id}");
-            match acquired(&ask(conn, call).unwrap()).limited() {
-                0 => reserved.push(key),
-                _ => break,
-            }
-        }
-        let all = reserved.len() == limits.len();
-        let settle = if all { "RL.APPLY" } else { "RL.RELEASE" };
-        for key in reserved {
-            let settled = ask(conn, format!("{settle} {key} {id}")).unwrap();
-            assert_eq!(settled, Value::Int(1), "{settle} {key}");
-        }
-        all
-    };
-    let admitted: usize = thread::scope(|scope| {
-        let workers: Vec<_> = (0..4)
-            .map(|worker| {
-                let (cluster, take) = (&cluster, &take);
-                scope.spawn(move || {
-                    let mut conn = cluster.client();
-                    (0..20).filter(|turn| take(&mut conn, &format!("{worker}-{turn}"))).count()
-                })
-            })
-            .collect();
-        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
-    });
-    let mut conn = cluster.client();
-    // Reservations of calls that were denied may have denied others, but at the end every place is taken.
-    let rest = (0..20).filter(|turn| take(&mut conn, &format!("rest-{turn}"))).count();
-    assert_eq!(admitted + rest, 12);
-    for (key, limit) in &limits {
-        assert_eq!(counted(&mut conn, key, *limit), 12, "{key}");
-        assert!(held(&ask(&mut conn, format!("RL.HELD {key}")).unwrap()).is_empty(), "{key}");
-    }
-}
-
-#[test]
-fn redis_rs_follows_a_redirection_to_several_limits_unless_it_is_given_a_key() {
-    let cluster = Cluster::of(3, 0);
-    let moved = || -> i64 {
-        let count = |node: usize| {
-            let stats = cluster.node(node).conn().text("INFO errorstats");
-            let count = stats.split_once("errorstat_MOVED:count=").map(|(_, rest)| rest);
-            count.map_or(0, |rest| rest.lines().next().unwrap().parse::<i64>().unwrap())
-        };
-        (0..3).map(count).sum()
-    };
-    let mut conn = cluster.client();
-    for (by_key, redirections) in [(true, 0), (false, 1)] {
-        // Not on the node of the key "2", for which redis-rs takes the number of keys.
-        let two = cluster.master_of("2");
-        let mut tags = (0..).map(|user| format!("{{{by_key}:{user}}}"));
-        let tag = tags.find(|tag| cluster.master_of(tag) != two).unwrap();
-        let before = moved();
-        let call = format!("RL.ALL 2 {tag}a {tag}b WINDOW 5 1h ACQUIRE 9 0");
-        let reply = if by_key { ask_by_key(&mut conn, &tag, &call) } else { ask(&mut conn, &call) };
-        assert_eq!(flat(&reply.unwrap())[..3], ["0", "5", "4"]);
-        assert_eq!(moved() - before, redirections, "by key: {by_key}");
     }
 }

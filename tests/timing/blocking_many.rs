@@ -237,95 +237,44 @@ fn a_head_of_another_line_is_served_in_time_while_thousands_are() {
     server.wait_until_waiting(0);
 }
 
-// ---- Keys of any name ----
-
-/// The processor time of some releases, each of which serves the next of a line.
-#[track_caller]
-fn cost_of_releases(
-    server: &Server,
-    conn: &mut Conn,
-    key: &[u8],
-    line: &mut VecDeque<Conn>,
-) -> Duration {
-    let before = server.cpu_time();
-    for _ in 0..10 {
-        let ids = held(&conn.cmd([b"RL.HELD", key]));
-        assert_eq!(ids.len(), 1, "{}", key.escape_ascii());
-        assert_eq!(conn.cmd([b"RL.RELEASE", key, &ids[0].id]), Value::Int(1));
-        let mut next = line.pop_front().expect("a waiting call");
-        assert_eq!(limited(&next.recv()), 0, "{}", key.escape_ascii());
-    }
-    server.cpu_time() - before
-}
+// ---- Long lines ----
 
 #[test]
-fn a_release_costs_the_same_for_any_key_name_line_and_other_writes() {
-    // The first line is short: what a release costs does not depend on how many wait.
-    const WAITING: [usize; 6] = [150, 1_500, 1_500, 1_500, 1_500, 1_500];
-    const KEYS: [&[u8]; 6] = [b"plain", b"", b"a}b", b"{}z", b"{q}x", b"{r}x"];
-    const WRITTEN: usize = 5;
+fn a_release_costs_the_same_however_many_wait() {
     let _alone = alone();
-    let (server, mut conn) = Server::builder().config("maxclients 12000").connect();
-    let mut numbers = WAITING.into_iter();
-    let mut lines = KEYS.map(|key| {
-        let many = numbers.next().expect("as many as keys");
-        let hold: [&[u8]; 8] = [b"RL.ACQUIRE", key, b"1", b"0", b"ID", b"x", b"LEASE", b"600000"];
-        assert_eq!(limited(&conn.cmd(hold)), 0);
-        let waits: [&[u8]; 8] =
-            [b"RL.ACQUIRE", key, b"1", b"0", b"LEASE", b"600000", b"BLOCK", b"0"];
+    let (server, mut conn) = Server::connect();
+    let mut lines = [("few", 150), ("many", 1_500)].map(|(key, many)| {
+        conn.cmd(format!("RL.ACQUIRE {key} 1 0 LEASE 600000"));
         let before = server.waiting();
         let mut line = VecDeque::new();
-        for _ in 0..many {
+        for number in 1..=many {
             let mut waiter = server.conn();
-            waiter.send(waits);
+            waiter.send(format!("RL.ACQUIRE {key} 1 0 LEASE 600000 BLOCK 0"));
             line.push_back(waiter);
             // The first calls are served; the others may end in any order.
-            if line.len() <= 150 {
-                server.wait_until_waiting(before + line.len());
+            if number <= 150 {
+                server.wait_until_waiting(before + number);
             }
         }
         server.wait_until_waiting(before + many);
-        line
+        (key, line)
     });
     assert_of_least(
         |which| {
-            if which == WRITTEN {
-                // Where waiters were blocked once: each write of it made the server try them all.
-                for _ in 0..10 {
-                    conn.cmd(["LPUSH", "{r}\0ratelimit", "x"]);
-                    conn.cmd(["DEL", "{r}\0ratelimit"]);
-                }
-            }
-            cost_of_releases(&server, &mut conn, KEYS[which], &mut lines[which])
-        },
-        |costs: [Duration; KEYS.len()]| {
-            let least = costs.iter().min().copied().unwrap_or_default();
-            costs.iter().all(|cost| *cost < least * 4 + ms(5))
-        },
-    );
-    drop(lines);
-    server.expect_no_waiting_calls();
-}
-
-#[test]
-fn no_key_that_a_client_can_write_wakes_a_waiting_call() {
-    const MANY: usize = 4_000;
-    let _alone = alone();
-    let (server, mut conn) = Server::connect();
-    conn.cmd("RL.ACQUIRE q 1 0 LEASE 600000");
-    let _line = wait_all(&server, (0..MANY).map(|_| "RL.ACQUIRE q 1 0 BLOCK 0".to_owned()));
-    // Another key, and the one where waiters were blocked once.
-    assert_of_least(
-        |which| {
+            let (key, line) = &mut lines[which];
             let before = server.cpu_time();
-            for _ in 0..50 {
-                conn.cmd(["ZADD", ["other", "{q}\0ratelimit"][which], "1", "x"]);
-                conn.cmd(["DEL", ["other", "{q}\0ratelimit"][which]]);
+            for _ in 0..10 {
+                let id = conn.held_ids(key).remove(0);
+                assert_eq!(conn.int(format!("RL.RELEASE {key} {id}")), 1);
+                let mut next = line.pop_front().expect("a waiting call");
+                assert_eq!(limited(&next.recv()), 0, "{key}");
             }
             server.cpu_time() - before
         },
-        |[other, old]| old < other * 4 + ms(5),
+        |[few, many]| many < few * 4 + ms(5),
     );
+    drop(lines);
+    server.expect_no_waiting_calls();
 }
 
 // ---- Many lines in idle ----
