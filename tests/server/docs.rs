@@ -362,16 +362,8 @@ fn map(reply: &Value) -> BTreeMap<String, Value> {
     elements(reply).chunks(2).map(|pair| (text(&pair[0]), pair[1].clone())).collect()
 }
 
-/// The section of a version in CHANGELOG.md. The unreleased one is that of the version in Cargo.toml.
-fn changes_of<'a>(changelog: &'a str, version: &str) -> Option<&'a str> {
-    let sections = changelog.split("\n## [").skip(1);
-    let sections: BTreeMap<_, _> = sections.filter_map(|one| one.split_once(']')).collect();
-    let will_be = sections.get("Unreleased").filter(|_| version == env!("CARGO_PKG_VERSION"));
-    sections.get(version).or(will_be).copied()
-}
-
 #[test]
-fn each_command_has_the_documented_syntax_and_came_with_the_version_that_it_names() {
+fn each_command_has_the_documented_syntax() {
     let server = server("docs/commands.md");
     if server.version().lacks("COMMAND DOCS", (7, 0)) {
         return;
@@ -380,15 +372,12 @@ fn each_command_has_the_documented_syntax_and_came_with_the_version_that_it_name
     let ours = conn.array("COMMAND LIST FILTERBY MODULE ratelimit");
     let ours: BTreeSet<_> = ours.iter().map(|name| text(name).to_uppercase()).collect();
     assert_eq!(command_names().collect::<BTreeSet<_>>(), ours);
-    let changelog = file("CHANGELOG.md");
     for (name, documented) in syntaxes() {
         let docs = map(&conn.cmd(format!("COMMAND DOCS {name}")));
         let docs = map(docs.values().next().unwrap());
-        assert!(docs.contains_key("summary") && docs.contains_key("complexity"), "{name}");
-        let since = text(&docs["since"]);
-        let changes = changes_of(&changelog, &since);
-        let changes = changes.unwrap_or_else(|| panic!("{name}: {since} is no version"));
-        assert!(changes.contains(&format!("`{name}")), "{name} did not come with {since}");
+        for field in ["summary", "complexity", "since"] {
+            assert!(docs.contains_key(field), "{name} has no {field}");
+        }
         let arguments = match docs.get("arguments") {
             Some(Value::Array(arguments)) => arguments.iter().map(syntax).collect(),
             _ => vec![],

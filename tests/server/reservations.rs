@@ -28,14 +28,6 @@ fn an_applied_quantity_counts_and_the_rest_is_given_back() {
     assert_eq!(conn.int("RL.RELEASE s a"), 1);
 }
 
-#[test]
-fn a_reservation_with_a_long_zone_and_an_anchor_stays_small() {
-    let (_server, mut conn) = Server::connect();
-    conn.acquire("RL.ACQUIRE a 3 1mo FIXED FROM 15@12:00 TZ Europe/Berlin");
-    let encoding = conn.text("OBJECT ENCODING a");
-    assert!(["listpack", "ziplist"].contains(&encoding.as_str()), "{encoding}");
-}
-
 /// The event may count until it leaves, wherever the clock goes.
 #[test]
 fn a_renewed_lease_keeps_a_key_with_events_from_the_future() {

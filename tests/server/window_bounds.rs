@@ -1,4 +1,4 @@
-//! The costs of calls: memory, and commands that are written and replicated.
+//! The costs of calls: commands that are written and replicated.
 
 use support::*;
 
@@ -7,40 +7,6 @@ fn fill(server: &Server, conn: &mut Conn, call: &str, count: usize, step_us: i64
     for _ in 0..count {
         assert_eq!(conn.ints(call)[0], 0, "{call}");
         server.clock().advance_us(step_us);
-    }
-}
-
-#[test]
-fn a_window_of_a_million_events_a_minute_takes_less_than_a_megabyte() {
-    let (server, mut conn) = Server::with_held_clock();
-    // 300,000 events in 30 s: a hundred every 10 ms.
-    let script = "local had = 0 for _ = 1, 100 do
-        if redis.call('RL.WINDOW', KEYS[1], 1000000, 60)[1] == 0 then had = had + 1 end
-    end return had";
-    for second in 0..30 {
-        for step in 0..100 {
-            server.clock().set_us(START_US + second * 1_000_000 + step * 10_000);
-            assert_eq!(conn.int(["EVAL", script, "1", "k"]), 100);
-        }
-        assert!(conn.int("ZCARD k") <= 4_100);
-    }
-    assert_eq!(conn.ints("RL.WINDOW_RO k 1000000 60")[..3], [0, 1_000_000, 700_000]);
-    assert!(conn.int("MEMORY USAGE k SAMPLES 0") < 1_000_000);
-}
-
-#[test]
-fn a_small_window_is_as_small_as_the_recipe() {
-    let (server, mut conn) = Server::with_held_clock();
-    for events in [10, 100] {
-        conn.cmd("FLUSHALL");
-        for _ in 0..events {
-            server.clock().advance_us(10_007);
-            conn.cmd("RL.WINDOW k 100 60");
-            conn.cmd(format!("ZADD r {0} {0}", server.clock().now_us()));
-        }
-        let bytes = conn.int("MEMORY USAGE k SAMPLES 0");
-        let recipe = conn.int("MEMORY USAGE r SAMPLES 0");
-        assert!(bytes <= recipe, "{events} events: {bytes} bytes, the recipe's {recipe}");
     }
 }
 
