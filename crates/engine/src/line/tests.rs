@@ -424,6 +424,7 @@ fn the_timer_fires_at_once_for_a_head_that_is_due_and_rests_as_long_as_it_has_wo
     lines.make_head_due(KEY, 100);
     assert_eq!(lines.update_timer(100), TimerChange::Start { after_us: 0 });
     lines.begin_work(WorkCause::Timer, 0, 0, 100);
+    assert_eq!(lines.update_timer(100), TimerChange::Keep, "it is set when the work ends");
     lines.end_work(2_100);
     assert_eq!(lines.update_timer(2_100), TimerChange::Start { after_us: 2_000 });
 }
