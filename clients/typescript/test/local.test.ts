@@ -382,7 +382,7 @@ for (const [kind, open] of SINGLE) {
         for (let at = 0; at < 3; at += 1) allowed.push((await day.take()).allowed);
         assert.deepEqual(allowed, [true, true, false]);
         await day.close();
-        const jobs = limiter.local("j", "@jobs");
+        const jobs = limiter.local("j", "@jobs", { lease: "10s" });
         await jobs.take();
         await until(async () => (await limiter.held("j")).length === 0);
         await assert.rejects(jobs.take(), /semaphore/);

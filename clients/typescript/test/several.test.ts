@@ -166,12 +166,12 @@ suite("several limits as one", () => {
     const isLapsed = (error: unknown) => error instanceof Lapsed && /what was reserved of "b"/.test(error.message);
     const isBoth = (both: { error: unknown; suppressed: unknown }) => isLapsed(both.error) && both.suppressed === work;
     const cases: [unknown, (job: Reservation) => void, string[], ((error: never) => boolean) | RegExp | undefined][] = [
-      [[1, 1], set, applied!, undefined],
-      [[1, 1], look, released!, undefined],
-      [[1, 0], set, applied!, isLapsed],
-      [[1, 0], look, released!, isLapsed],
-      [[1, 0], fail, released!, isBoth],
-      [refused(), look, released!, /ECONNREFUSED/],
+      [[1, 1], set, applied, undefined],
+      [[1, 1], look, released, undefined],
+      [[1, 0], set, applied, isLapsed],
+      [[1, 0], look, released, isLapsed],
+      [[1, 0], fail, released, isBoth],
+      [refused(), look, released, /ECONNREFUSED/],
     ];
     for (const [reply, use, sent, error] of cases) {
       for (const unreachable of ["raise", "allow"] as const) {
