@@ -12,13 +12,13 @@ import * as words from "./words.js";
 
 const LOOK = ["quantity", "leave", "signal"];
 const TAKE = [...LOOK, "block", "by", "weight", "atmost"];
-export const RESERVE_OPTIONS = [...TAKE, "lease", "countLapsed", "id"];
+export const RESERVE_OPTIONS = [...TAKE, ...words.OWN_OPTIONS.ACQUIRE];
 
 /** The methods that ask one limit: the command, the check of the limit, and the options. */
 const LIMIT_METHODS = {
-  throttle: ["RL.THROTTLE", words.checkRate, [...TAKE, "force", "ahead", "ban"]],
+  throttle: ["RL.THROTTLE", words.checkRate, [...TAKE, "force", "ahead", ...words.OWN_OPTIONS.THROTTLE]],
   throttleRo: ["RL.THROTTLE_RO", words.checkRate, LOOK],
-  window: ["RL.WINDOW", words.checkWindow, [...TAKE, "force", "countDenied", "ban"]],
+  window: ["RL.WINDOW", words.checkWindow, [...TAKE, "force", ...words.OWN_OPTIONS.WINDOW]],
   windowRo: ["RL.WINDOW_RO", words.checkWindow, LOOK],
   reserve: ["RL.ACQUIRE", words.checkWindow, RESERVE_OPTIONS],
   acquireRo: ["RL.ACQUIRE_RO", words.checkWindow, LOOK],

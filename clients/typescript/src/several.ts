@@ -38,11 +38,11 @@ export type Clauses = readonly (Clause | Group)[];
 
 const CLAUSE_OPTIONS = ["name", "quantity", "leave", "check", "shadow"];
 
-function makeClause(kind: Clause["kind"], key: Key, limit: Limit, options: Clause["options"], own: string[]): Clause {
+function makeClause(kind: Clause["kind"], key: Key, limit: Limit, options: Clause["options"]): Clause {
   const method = `clause.${kind.toLowerCase()}`;
   (kind === "THROTTLE" ? words.checkRate : words.checkWindow)(method, limit);
   text("key", key);
-  checkOptions(method, options, [...CLAUSE_OPTIONS, ...own]);
+  checkOptions(method, options, [...CLAUSE_OPTIONS, ...words.OWN_OPTIONS[kind]]);
   const { name = String(key), quantity = 1 } = options;
   if (typeof name !== "string") throw new TypeError(`name must be a string, not ${quote(name)}`);
   const takes = options.check ? 0 : quantity;
@@ -56,20 +56,20 @@ export const clause = {
   throttle: (
     key: Key,
     rate: Rate | Policy,
-    options: Options.ClauseOptions & Pick<Options.ThrottleOptions, "ban"> = {},
-  ): Clause => makeClause("THROTTLE", key, rate, options, ["ban"]),
+    options: Options.ClauseOptions & Pick<Options.ThrottleOptions, (typeof words.OWN_OPTIONS)["THROTTLE"][number]> = {},
+  ): Clause => makeClause("THROTTLE", key, rate, options),
   /** A clause of RL.WINDOW. */
   window: (
     key: Key,
     window: Window | Policy,
-    options: Options.ClauseOptions & Pick<Options.WindowOptions, "countDenied" | "ban"> = {},
-  ): Clause => makeClause("WINDOW", key, window, options, ["countDenied", "ban"]),
+    options: Options.ClauseOptions & Pick<Options.WindowOptions, (typeof words.OWN_OPTIONS)["WINDOW"][number]> = {},
+  ): Clause => makeClause("WINDOW", key, window, options),
   /** A clause of RL.ACQUIRE. */
   acquire: (
     key: Key,
     window: Window | Policy,
-    options: Options.ClauseOptions & Pick<Options.ReserveOptions, "lease" | "countLapsed" | "id"> = {},
-  ): Clause => makeClause("ACQUIRE", key, window, options, ["lease", "countLapsed", "id"]),
+    options: Options.ClauseOptions & Pick<Options.ReserveOptions, (typeof words.OWN_OPTIONS)["ACQUIRE"][number]> = {},
+  ): Clause => makeClause("ACQUIRE", key, window, options),
 };
 
 /** Checks clauses, and returns them in groups. `method` is named in errors. */

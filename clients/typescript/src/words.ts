@@ -86,6 +86,13 @@ export type WordOptions = Omit<
   "quantity" | "name" | "signal"
 >;
 
+/** The options of calls and clauses of one kind that those of another kind do not have. */
+export const OWN_OPTIONS = {
+  THROTTLE: ["ban"],
+  WINDOW: ["countDenied", "ban"],
+  ACQUIRE: ["lease", "countLapsed", "id"],
+} as const;
+
 const atLeast = (minMs: number) => (name: string, value: unknown) => duration(name, value, minMs);
 
 function callerWord(name: string, value: unknown): string {
