@@ -472,6 +472,24 @@ class Outages(WithLimiter):
             server.go_on()
 
     @for_each_kind
+    def test_a_server_that_hangs_while_a_call_waits_is_unreachable(self, library: str, kind: Kind) -> None:
+        with Server() as server, self.limiter(library, kind, server.port) as limiter:
+            limiter.call("reserve", "s", semaphore(1))
+            waiting, other = Answers(), Answers()
+
+            async def hang() -> None:
+                wait = limiter.begin(waiting, "reserve", "s", semaphore(1), block="600ms")
+                # A server that answers others as the wait begins may hang when the wait ends.
+                await asyncio.sleep(0.1)
+                await limiter.ask(other, "throttle", "k", RATE)
+                server.stop()
+                await wait
+
+            limiter.run(hang)
+            server.go_on()
+            self.assertEqual((waiting.kinds, other.kinds), ({"allowed": 1}, {"decided": 1}))
+
+    @for_each_kind
     def test_a_call_that_may_wait_forever_does_not_wait_forever_for_a_connection(
         self, library: str, kind: Kind
     ) -> None:

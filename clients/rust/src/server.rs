@@ -20,7 +20,7 @@ use crate::Error;
 const MAX_IN_FLIGHT: usize = 256;
 /// A connection that was idle for this long may have been closed without this program having noticed.
 const IDLE: Duration = Duration::from_millis(1);
-/// A reply to another call in the first 1/EARLY of a call's time does not show that the server still replies at its end.
+/// A reply to another call in the first 1/EARLY of the deadline does not show that the server still replies at its end.
 const EARLY: u32 = 5;
 /// The number of yields to the runtime after which that is noticed: one polls the system, and in the next the task that reads
 /// the connection ends.
@@ -248,17 +248,23 @@ impl Server {
     /// Returns the error of a call that got no reply by its deadline.
     fn timed_out(&self, attempt: &Attempt) -> Error {
         let waited = attempt.began.elapsed();
-        let early = waited.checked_div(EARLY).and_then(|early| attempt.began.checked_add(early));
+        // The server may have replied while the call waited (BLOCK), and hang now.
+        let since = attempt
+            .until
+            .zip(self.deadline)
+            .and_then(|(until, deadline)| until.checked_sub(deadline));
+        let since = since.map_or(attempt.began, |since| since.max(attempt.began));
+        let early = since.elapsed().checked_div(EARLY).and_then(|early| since.checked_add(early));
         let replied_at = self.breaker.replied_at();
         if replied_at.zip(early).is_some_and(|(at, early)| at > early) {
             return Error::answers_others(&self.name(), waited);
         }
-        if replied_at.is_none_or(|at| at < attempt.began) {
+        if replied_at.is_none_or(|at| at < since) {
             self.disconnect();
         }
         let is_sent = attempt.is_sent.load(Relaxed);
         let error = Error::no_reply_in_time(&self.name(), waited, is_sent);
-        self.record_failure(attempt.began, &error.to_string());
+        self.record_failure(since, &error.to_string());
         error
     }
 

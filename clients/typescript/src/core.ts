@@ -54,7 +54,7 @@ export const DEFAULT_DEADLINE_MS = 1000;
 /** A method of MemoryLimiter. It returns whether a reservation was made there, so that it must be settled there. */
 export const HOLDS = Symbol.for("redis-ratelimit-client.holds");
 
-/** The first part of a call's time. An answer to another call within it does not show that the server still answers. */
+/** The first part of the deadline. An answer to another call within it does not show that the server still answers. */
 const EARLY = 0.2;
 /** The program is too busy to read replies if a call's timer is this late, and later than 1/LATE_PART of the deadline. */
 const LATE_MS = 40;
@@ -318,18 +318,20 @@ export class Core {
   #deadlineError(attempt: Attempt, breaker: Breaker, began: number, withinMs: number, lateMs: number): Error {
     const { name } = this.#transport;
     if (this.#isClosed) return limiterClosed();
-    if (breaker.lastServed > began + withinMs * EARLY) {
+    const deadline = this.#deadline ?? 0;
+    // The server may have answered while the call waited (BLOCK), and hang now.
+    const since = began + withinMs - deadline;
+    if (breaker.lastServed > since + deadline * EARLY) {
       return new Busy(`${name} answers, but did not answer this call within ${withinMs} ms`);
     }
     const now = performance.now();
-    const deadline = this.#deadline ?? 0;
     const isLate = lateMs >= LATE_MS && lateMs * LATE_PART >= deadline;
     if (isLate && breaker.silentMs(now) < SILENT_DEADLINES * (deadline + lateMs)) {
       return new Busy(`this program was busy, and read no reply of ${name} within ${Math.round(now - began)} ms`);
     }
-    if (breaker.silentMs(now) >= now - began) attempt.retire?.();
+    if (breaker.silentMs(now) >= now - since) attempt.retire?.();
     const error = new DeadlinePassed(`${name} did not answer within ${withinMs} ms`);
-    breaker.recordFailure(began, now, error);
+    breaker.recordFailure(since, now, error);
     return error;
   }
 }

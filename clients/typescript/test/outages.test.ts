@@ -366,6 +366,18 @@ for (const [library, open] of SINGLE) {
       withLimiter(open, busyProgram, { deadline: SHORT, isFar: true }),
     );
 
+    const hangsLater = async ({ server, limiter }: Setup) => {
+      const semaphore = { limit: 1, period: 0 };
+      assert.equal((await limiter.reserve("s", semaphore)).allowed, true);
+      const waits = limiter.reserve("s", semaphore, { block: 600 });
+      await sleep(100);
+      // The server answers others as the wait begins, but not when it ends.
+      all([await measured(limiter)], "decided", PATIENT);
+      server.signal("SIGSTOP");
+      assert.equal((await waits).reachable, false);
+    };
+    testUnlessStopped("hangs while a call waits", withLimiter(open, hangsLater));
+
     const slow = async ({ proxy, limiter }: Setup) => {
       await measured(limiter);
       proxy.delayMs = 0.24 * DEADLINE;

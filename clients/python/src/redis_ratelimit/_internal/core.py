@@ -261,7 +261,9 @@ class CoreBase:
             server.breaker.record_reply(now)
         if library.is_full(error) or (has_hung_up and now - server.breaker.answered_at < FULL_SECONDS):
             return Busy(f"{server.name} has no connection to give: max number of clients reached")
-        if library.is_late(error) and server.breaker.answered_at >= attempt.began:
+        # A server may have answered while the call waited (BLOCK), and hang now.
+        since = max(attempt.began, now - self.deadline) if library.is_late(error) else attempt.began
+        if library.is_late(error) and server.breaker.answered_at >= since:
             return Busy(f"{server.name} answers, but did not answer this call within {now - attempt.began:.3f} s")
         if read_only := library.read_only(error):
             # The master has become a replica. New connections find the new one.
@@ -269,7 +271,7 @@ class CoreBase:
             self._leave(server, attempt)
         if library.is_late(error) or library.is_lost(error):
             self.servers.record_failure()
-            if server.breaker.record_failure(attempt.began, now, error):
+            if server.breaker.record_failure(since, now, error):
                 # The idle connections may be lost as well.
                 self._leave(server, attempt)
         elif library.is_not_serving(error) or library.is_answer(error):
