@@ -606,6 +606,18 @@ class WithFlask(OfAFramework, OnAServer):
         # Each request has its own.
         self.assertEqual(names(client.get("/search").headers["ratelimit"]), ["site"])
 
+    def test_after_setup_a_view_without_a_limit_has_headers_too(self) -> None:
+        app = self.app(limiter_now())
+
+        @app.get("/alone")
+        def alone() -> str:
+            add_reply(flask.request, *OWN)
+            return "alone"
+
+        _, fields, _ = self.answer(app, "/alone", "a")
+        self.assertEqual(names(fields["ratelimit"]), ["own"])
+        self.assertNotIn("ratelimit", self.answer(app, "/static", "a")[1])
+
     def test_a_request_that_ends_without_a_response_releases_what_it_holds(self) -> None:
         app = self.app(limiter_now())
         app.testing = True

@@ -33,10 +33,16 @@ def client_address(*, proxies: int = 0, ipv6_prefix: int = 64) -> str:
 
 
 def setup(app: flask.Flask) -> None:
-    """Answers Denied and Busy that any view of `app` raises, as by acquire(), with 429 or 503 and problem details. For
-    views with the decorator that is done without it. Call it once, when the application is created."""
+    """Writes the headers of replies that any view of `app` adds with add_reply(), and answers Denied and Busy that it
+    raises, as by acquire(), with 429 or 503 and problem details. For views with the decorator that is done without it.
+    Call it once, when the application is created."""
+    app.before_request(_begin)
     for error in Denied, Busy:
         app.register_error_handler(error, _answer)
+
+
+def _begin() -> None:
+    _exchange()
 
 
 class RateLimit(Rule[[]]):
