@@ -121,7 +121,7 @@ options! {
     BY = OptionRow {
         needs: OptionSet::BLOCK,
         group: Some(c"turn"),
-        ..OptionRow::with_value(c"who", OptionValue::Who)
+        ..OptionRow::with_value(c"who", OptionValue::Caller)
     };
 
     /// `WEIGHT n`: a part of the turns that is this large.
@@ -282,8 +282,8 @@ pub enum OptionValue {
     Zone,
     /// The id of a reservation.
     Id,
-    /// The name of those who wait.
-    Who,
+    /// The name of a caller.
+    Caller,
 }
 
 impl OptionRow {
@@ -359,7 +359,7 @@ const fn named_row(
         Some(OptionValue::Start) => Error::InvalidFrom,
         Some(OptionValue::Zone) => Error::InvalidZone,
         Some(OptionValue::Id) => Error::InvalidId,
-        Some(OptionValue::Who) => Error::InvalidBy,
+        Some(OptionValue::Caller) => Error::InvalidBy,
         None => Error::internal(),
     };
     let token = match CStr::from_bytes_with_nul(token.as_bytes()) {

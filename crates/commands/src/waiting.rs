@@ -40,8 +40,8 @@ use smallvec::SmallVec;
 pub struct Block<'a> {
     /// The maximum wait in milliseconds, or 0 if there is none.
     pub ms: u64,
-    /// BY: who waits. `None` for all calls without BY.
-    pub who: Option<&'a [u8]>,
+    /// BY: the caller. `None` for all calls without BY.
+    pub caller: Option<&'a [u8]>,
     /// WEIGHT, from 1 to 1000.
     pub weight: u64,
 }
@@ -55,7 +55,7 @@ impl<'a> Block<'a> {
     /// Returns what decides the place of a request in a line.
     pub(crate) fn turn(&self, request: &Request) -> Turn<'a> {
         let (leave, quantity) = (request.leave(), request.ask.quantity.wanted());
-        Turn { leave, caller: self.who, weight: self.weight, quantity }
+        Turn { leave, caller: self.caller, weight: self.weight, quantity }
     }
 }
 
@@ -65,7 +65,7 @@ pub struct WaitingCall {
     limits: Box<[WaitingLimit]>,
     /// The unit of the times in the reply to RL.ALL. `None` for the other commands.
     all: Option<TimeUnit>,
-    who: Option<Box<[u8]>>,
+    caller: Option<Box<[u8]>>,
     weight: u64,
 }
 
@@ -112,7 +112,7 @@ impl WaitingCall {
         block: &Block,
     ) -> WaitingCall {
         let limits = limits.map(|(key, call)| WaitingLimit { key, call }).collect();
-        WaitingCall { limits, all, who: block.who.map(Box::from), weight: block.weight }
+        WaitingCall { limits, all, caller: block.caller.map(Box::from), weight: block.weight }
     }
 
     /// Returns the keys of the limits.
@@ -128,7 +128,7 @@ impl WaitingCall {
 
     /// Returns BLOCK, without its length.
     fn block(&self) -> Block<'_> {
-        Block { ms: 0, who: self.who.as_deref(), weight: self.weight }
+        Block { ms: 0, caller: self.caller.as_deref(), weight: self.weight }
     }
 
     /// Returns what decides the place of the call in the line of the limit with this index.

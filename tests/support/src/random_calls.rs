@@ -182,7 +182,7 @@ impl RandomCalls {
                 None => continue,
                 Some(OptionValue::Integer { .. }) => self.number(9),
                 Some(OptionValue::Duration { .. }) => self.duration(),
-                Some(OptionValue::Id | OptionValue::Who) => self.id(),
+                Some(OptionValue::Id | OptionValue::Caller) => self.id(),
                 Some(OptionValue::Start) => {
                     let starts = [
                         "first", "first", "09:00", "mon", "15", "02-29", "2023-11-02",

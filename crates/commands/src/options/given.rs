@@ -32,7 +32,7 @@ pub struct Options<'a> {
     /// The value of ID.
     pub id: Option<&'a [u8]>,
     /// The value of BY.
-    who: Option<&'a [u8]>,
+    caller: Option<&'a [u8]>,
 }
 
 impl<'a> Options<'a> {
@@ -91,7 +91,7 @@ impl<'a> Options<'a> {
     /// Returns how the call waits. `None` without BLOCK.
     pub fn block(&self) -> Option<Block<'a>> {
         let ms = self.number(OptionSet::BLOCK)?;
-        Some(Block { ms, who: self.who, weight: self.number(OptionSet::WEIGHT).unwrap_or(1) })
+        Some(Block { ms, caller: self.caller, weight: self.number(OptionSet::WEIGHT).unwrap_or(1) })
     }
 
     /// Returns the unit of the times in the reply.
@@ -145,8 +145,8 @@ impl<'a> Options<'a> {
                 self.id = Some(is_id(word).then_some(word).ok_or(row.error)?);
                 return Ok(());
             }
-            OptionValue::Who => {
-                self.who = Some(is_id(word).then_some(word).ok_or(row.error)?);
+            OptionValue::Caller => {
+                self.caller = Some(is_id(word).then_some(word).ok_or(row.error)?);
                 return Ok(());
             }
         };

@@ -30,14 +30,14 @@ fn key(name: &u8) -> DbKey<'_> {
 #[derive(Clone, Copy, Debug)]
 struct Asks {
     leave: u64,
-    who: Option<[u8; 1]>,
+    caller: Option<[u8; 1]>,
     weight: u64,
     quantity: u64,
 }
 
 impl Asks {
     fn turn(&self) -> Turn<'_> {
-        let caller = self.who.as_ref().map(|who| &who[..]);
+        let caller = self.caller.as_ref().map(|caller| &caller[..]);
         Turn { leave: self.leave, caller, weight: self.weight, quantity: self.quantity }
     }
 
@@ -47,12 +47,12 @@ impl Asks {
 }
 
 /// A call of a caller that asks for 1, with a weight of 1.
-fn one(who: u8) -> Asks {
-    Asks { leave: 0, who: Some([who]), weight: 1, quantity: 1 }
+fn one(caller: u8) -> Asks {
+    Asks { leave: 0, caller: Some([caller]), weight: 1, quantity: 1 }
 }
 
 /// A call without BY that asks for 1.
-const NOBODY: Asks = Asks { leave: 0, who: None, weight: 1, quantity: 1 };
+const NOBODY: Asks = Asks { leave: 0, caller: None, weight: 1, quantity: 1 };
 
 /// Lets a call wait.
 fn join(lines: &mut Lines<Callers>, at: u8, asks: &Asks) -> Ticket {
@@ -160,12 +160,12 @@ fn event() -> impl Strategy<Value = TurnEvent> {
     let at = || 0..3u8;
     let which = any::<usize>;
     let asks = || {
-        let who = proptest::option::weighted(0.8, (b'a'..b'd').prop_map(|who| [who]));
+        let caller = proptest::option::weighted(0.8, (b'a'..b'd').prop_map(|caller| [caller]));
         let weight = prop::sample::select(vec![1, 1, 2, 3, 7, 16, 1000]);
         let leave = prop::sample::select(vec![0, 0, 0, 5]);
-        (leave, who, weight, 1..10u64).prop_map(|(leave, who, weight, quantity)| Asks {
+        (leave, caller, weight, 1..10u64).prop_map(|(leave, caller, weight, quantity)| Asks {
             leave,
-            who,
+            caller,
             weight,
             quantity,
         })
@@ -197,14 +197,14 @@ impl Model {
     /// Returns the tag of a call that comes now, or that came with this ticket.
     fn tag(&self, at: u8, asks: &Asks, came: Option<Ticket>) -> Fraction {
         let is_later = |call: &&ModelCall| {
-            (call.at, call.asks.leave, call.asks.who) == (at, asks.leave, asks.who)
+            (call.at, call.asks.leave, call.asks.caller) == (at, asks.leave, asks.caller)
                 && came.is_some_and(|came| came < call.ticket)
         };
         if let Some(later) = self.calls.iter().filter(is_later).min_by_key(|call| call.ticket) {
             return later.tag;
         }
         let virtual_time = self.virtual_times.get(&(at, asks.leave)).copied().unwrap_or_default();
-        let end = self.ends.get(&(at, asks.leave, asks.who)).copied().unwrap_or_default();
+        let end = self.ends.get(&(at, asks.leave, asks.caller)).copied().unwrap_or_default();
         virtual_time.max(end)
     }
 
@@ -219,10 +219,10 @@ impl Model {
     /// Gives a call its tag. The calls of its caller that came later move back.
     fn enter(&mut self, at: u8, asks: &Asks, came: Option<Ticket>) -> Fraction {
         let tag = self.tag(at, asks, came);
-        let caller = (at, asks.leave, asks.who);
+        let caller = (at, asks.leave, asks.caller);
         let mut end = tag;
         for call in &mut self.calls {
-            if (call.at, call.asks.leave, call.asks.who) == caller {
+            if (call.at, call.asks.leave, call.asks.caller) == caller {
                 if came.is_some_and(|came| came < call.ticket) {
                     call.tag += asks.length();
                 }
@@ -238,7 +238,7 @@ impl Model {
     /// Grants a call that has this tag.
     fn grant(&mut self, at: u8, asks: &Asks, tag: Fraction) {
         self.virtual_times.insert((at, asks.leave), tag);
-        *self.granted.entry((at, asks.leave, asks.who)).or_default() += asks.length();
+        *self.granted.entry((at, asks.leave, asks.caller)).or_default() += asks.length();
     }
 
     /// Removes a call, and lets a line without calls forget all.
@@ -248,7 +248,7 @@ impl Model {
         if is_granted {
             self.grant(at, &asks, tag);
         } else {
-            self.fallen_back.insert((at, asks.leave, asks.who));
+            self.fallen_back.insert((at, asks.leave, asks.caller));
         }
         if self.line(at).is_empty() {
             self.virtual_times.retain(|(other, _), _| *other != at);
@@ -338,8 +338,8 @@ impl Model {
             caller.0 == at && (*end > virtual_time || self.waits(*caller))
         };
         let names = |(leave, level): (&u64, &Level)| -> Vec<CallerAt> {
-            let who = |name: &[u8]| name.first().map(|letter| [*letter]);
-            level.callers.keys().map(|name| (at, *leave, who(name))).collect()
+            let letter = |name: &[u8]| name.first().map(|letter| [*letter]);
+            level.callers.keys().map(|name| (at, *leave, letter(name))).collect()
         };
         let remembered: BTreeSet<CallerAt> = turns.levels.iter().flat_map(names).collect();
         let expected =
@@ -350,8 +350,10 @@ impl Model {
         assert_eq!(turns.idle.len(), idle);
     }
 
-    fn waits(&self, (at, leave, who): CallerAt) -> bool {
-        self.calls.iter().any(|call| (call.at, call.asks.leave, call.asks.who) == (at, leave, who))
+    fn waits(&self, (at, leave, caller): CallerAt) -> bool {
+        self.calls
+            .iter()
+            .any(|call| (call.at, call.asks.leave, call.asks.caller) == (at, leave, caller))
     }
 
     /// Checks the lemma.
@@ -409,7 +411,7 @@ fn a_thousand_calls_of_one_caller_delay_the_first_call_of_another_by_one() {
 fn a_line_remembers_as_many_names_as_calls_may_wait() {
     let mut lines = Lines::default();
     lines.admit(3).unwrap();
-    let passing = |who, quantity| Asks { quantity, ..one(who) };
+    let passing = |caller, quantity| Asks { quantity, ..one(caller) };
     // They go ahead of the last call, whose LEAVE is so large that it never gets a turn.
     let last = Asks { leave: 9, ..one(b'z') };
     join(&mut lines, 0, &last);
@@ -433,13 +435,13 @@ fn a_line_remembers_as_many_names_as_calls_may_wait() {
 #[test]
 fn a_caller_that_has_calls_in_line_is_not_forgotten() {
     let mut lines = Lines::default();
-    let first = [b'a', b'b', b'c'].map(|who| join(&mut lines, 0, &one(who)));
+    let first = [b'a', b'b', b'c'].map(|caller| join(&mut lines, 0, &one(caller)));
     // Fewer than the calls that wait already. There is room for one without a name.
     lines.admit(1);
     lines.count_turn(key(&0), &NOBODY.turn(), None);
     let Turns { named, unnamed, .. } = turns(&lines, 0);
     assert_eq!((named, unnamed), (3, 1));
-    let second = [b'a', b'b', b'c'].map(|who| join(&mut lines, 0, &one(who)));
+    let second = [b'a', b'b', b'c'].map(|caller| join(&mut lines, 0, &one(caller)));
     assert_eq!(order(&lines, 0), [first, second].concat());
     lines.admit(1);
     for call in first.into_iter().chain(second).take(5) {
@@ -466,7 +468,7 @@ fn calls_without_a_name_are_remembered_in_as_many_levels_as_calls_may_wait() {
 #[test]
 fn no_turn_is_counted_in_the_line_in_which_the_call_stands() {
     let mut lines = Lines::default();
-    let [a, _] = [b'a', b'b'].map(|who| join(&mut lines, 0, &one(who)));
+    let [a, _] = [b'a', b'b'].map(|caller| join(&mut lines, 0, &one(caller)));
     let before = turns(&lines, 0);
     lines.count_turn(key(&0), &one(b'a').turn(), Some(a));
     assert_eq!(turns(&lines, 0), before);
@@ -480,7 +482,7 @@ fn a_line_without_calls_remembers_nobody() {
     lines.add_write(key(&0), (), 0);
     lines.count_turn(key(&0), &one(b'a').turn(), None);
     assert_eq!(turns(&lines, 0), Turns::default());
-    let [a, b] = [b'a', b'b'].map(|who| join(&mut lines, 0, &one(who)));
+    let [a, b] = [b'a', b'b'].map(|caller| join(&mut lines, 0, &one(caller)));
     lines.end(a, (), true, 0);
     assert_ne!(turns(&lines, 0).levels, BTreeMap::new());
     lines.end(b, (), false, 0);
