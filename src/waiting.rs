@@ -121,7 +121,7 @@ impl Waiting {
         let now_us = monotonic_us();
         let (result, timer_change) = self.lines.with(|lines| {
             let result = transition(lines, now_us);
-            self.line_count.store(lines.lines(), Ordering::Relaxed);
+            self.line_count.store(lines.line_count(), Ordering::Relaxed);
             (result, lines.update_timer(now_us))
         });
         match timer_change {
@@ -155,7 +155,7 @@ impl Waiting {
     }
 
     pub fn number(&self) -> u64 {
-        u64::try_from(self.read(ServerLines::waiting)).unwrap_or(u64::MAX)
+        u64::try_from(self.read(ServerLines::waiting_count)).unwrap_or(u64::MAX)
     }
 
     /// Returns how long the oldest waiter has been waiting, in milliseconds. 0 if no call waits.

@@ -121,7 +121,7 @@ pub struct Lines<T: LineTypes> {
     /// The last number that a ticket or a line got.
     last_number: u64,
     /// The number of waiters that are in a line.
-    waiting: usize,
+    waiting_count: usize,
     /// The maximum that [`Lines::admit`] was given last. A line remembers at most that many callers (BY).
     max_callers: usize,
     /// The waiters that are in a line, and those whose wait is over but that are not forgotten yet.
@@ -130,13 +130,13 @@ pub struct Lines<T: LineTypes> {
     /// The lines that have a waiter or a write.
     lines: BTreeMap<LineId, Line<T::Write>>,
     /// The line on each key, by database and name.
-    ids: BTreeMap<i32, BTreeMap<Box<[u8]>, LineId>>,
+    line_by_key: BTreeMap<i32, BTreeMap<Box<[u8]>, LineId>>,
     /// The ids that the waiters in a line will give to their reservations.
     claimed_ids: ClaimedIds,
     /// The time of the next try of the head of each line.
     tries: BTreeSet<(u64, LineId)>,
-    /// The next deadline in each line that has one.
-    deadlines: BTreeSet<(u64, LineId)>,
+    /// The time of the next dismissal in each line that has a deadline.
+    dismissals: BTreeSet<(u64, LineId)>,
     /// The timer tries no head before this time.
     paused_until_us: Option<u64>,
     /// The time at which the running timer fires.
@@ -228,6 +228,11 @@ impl<W> Line<W> {
         }
     }
 
+    /// Returns whether the head was denied at this time or later.
+    fn was_denied_since(&self, us: u64) -> bool {
+        self.denied_us.is_some_and(|denied_us| denied_us >= us)
+    }
+
     fn make_due(&mut self, now_us: u64) {
         self.try_us = self.try_us.min(now_us);
     }
@@ -295,14 +300,14 @@ impl<T: LineTypes> Default for Lines<T> {
     fn default() -> Self {
         Lines {
             last_number: 0,
-            waiting: 0,
+            waiting_count: 0,
             max_callers: 0,
             waiters: BTreeMap::new(),
             lines: BTreeMap::new(),
-            ids: BTreeMap::new(),
+            line_by_key: BTreeMap::new(),
             claimed_ids: ClaimedIds::default(),
             tries: BTreeSet::new(),
-            deadlines: BTreeSet::new(),
+            dismissals: BTreeSet::new(),
             paused_until_us: None,
             timer_us: None,
             budget: WorkBudget::default(),
@@ -314,13 +319,13 @@ impl<T: LineTypes> Default for Lines<T> {
 
 impl<T: LineTypes> Lines<T> {
     /// Returns the number of lines, including those that only have writes to make.
-    pub fn lines(&self) -> usize {
+    pub fn line_count(&self) -> usize {
         self.lines.len()
     }
 
     /// Returns the number of calls that wait, in all lines.
-    pub fn waiting(&self) -> usize {
-        self.waiting
+    pub fn waiting_count(&self) -> usize {
+        self.waiting_count
     }
 
     /// Returns the time at which the longest wait began.
@@ -374,7 +379,7 @@ impl<T: LineTypes> Lines<T> {
     /// Returns the ticket of a call that is going to wait. `None` if `max_waiters` calls wait already.
     pub fn admit(&mut self, max_waiters: u64) -> Option<Ticket> {
         self.max_callers = usize::try_from(max_waiters).unwrap_or(usize::MAX);
-        let waiting = u64::try_from(self.waiting).unwrap_or(u64::MAX);
+        let waiting = u64::try_from(self.waiting_count).unwrap_or(u64::MAX);
         (waiting < max_waiters).then(|| Ticket(self.new_number()))
     }
 
@@ -405,7 +410,7 @@ impl<T: LineTypes> Lines<T> {
             handle: Some(handle),
         };
         self.waiters.insert(ticket, waiter);
-        self.waiting = self.waiting.saturating_add(1);
+        self.waiting_count = self.waiting_count.saturating_add(1);
         self.schedule(line_id);
     }
 
@@ -559,7 +564,7 @@ impl<T: LineTypes> Lines<T> {
     /// Returns the line that has been due for the longest time.
     pub fn next_line(&self, now_us: u64) -> Option<(LineId, Arc<OwnedDbKey>)> {
         let tries = self.tries.first().filter(|_| self.paused_until_us.is_none());
-        let first = tries.into_iter().chain(self.deadlines.first()).min();
+        let first = tries.into_iter().chain(self.dismissals.first()).min();
         let (_, id) = first.filter(|(due_us, _)| *due_us <= now_us)?;
         Some((*id, Arc::clone(&self.lines.get(id)?.key)))
     }
@@ -579,7 +584,7 @@ impl<T: LineTypes> Lines<T> {
             // wait of a head that it denies nor counts the denial.
             let head = line.head();
             let untried = overdue.is_some_and(|(due_us, ticket)| {
-                line.denied_us < Some(due_us) || head == Some(ticket)
+                !line.was_denied_since(due_us) || head == Some(ticket)
             });
             if line.try_us <= now_us || untried {
                 if let Some(ticket) = head {
@@ -617,7 +622,7 @@ impl<T: LineTypes> Lines<T> {
         let at_us = |entry: Option<&(u64, LineId)>| entry.map(|(at_us, _)| *at_us);
         let tries = at_us(self.tries.first());
         let tries = tries.map(|at_us| at_us.max(self.paused_until_us.unwrap_or(0)));
-        tries.into_iter().chain(at_us(self.deadlines.first())).min()
+        tries.into_iter().chain(at_us(self.dismissals.first())).min()
     }
 
     /// Returns what to do with the timer so that it fires when the next step is due. Call it after any other transition.
@@ -655,7 +660,7 @@ impl<T: LineTypes> Lines<T> {
 
     #[inline]
     fn line_id(&self, key: DbKey) -> Option<LineId> {
-        self.ids.get(&key.db)?.get(key.name).copied()
+        self.line_by_key.get(&key.db)?.get(key.name).copied()
     }
 
     fn line(&self, key: DbKey) -> Option<&Line<T::Write>> {
@@ -679,7 +684,7 @@ impl<T: LineTypes> Lines<T> {
             scheduled: (None, None),
         };
         self.lines.insert(id, line);
-        self.ids.entry(key.db).or_default().insert(key.name.into(), id);
+        self.line_by_key.entry(key.db).or_default().insert(key.name.into(), id);
         id
     }
 
@@ -697,7 +702,7 @@ impl<T: LineTypes> Lines<T> {
     ) -> Option<T::Handle> {
         let waiter = self.waiters.get_mut(&ticket)?;
         let handle = waiter.handle.take()?;
-        self.waiting = self.waiting.saturating_sub(1);
+        self.waiting_count = self.waiting_count.saturating_sub(1);
         for (key, id) in waiter.claimed_ids.drain(..) {
             self.claimed_ids.remove(&key, &id);
         }
@@ -719,7 +724,7 @@ impl<T: LineTypes> Lines<T> {
         let new = ((!is_empty).then_some(line.try_us), deadline_us);
         let old = std::mem::replace(&mut line.scheduled, new);
         for (schedule, old, new) in
-            [(&mut self.tries, old.0, new.0), (&mut self.deadlines, old.1, new.1)]
+            [(&mut self.tries, old.0, new.0), (&mut self.dismissals, old.1, new.1)]
         {
             if old != new {
                 if let Some(at_us) = old {
@@ -730,10 +735,10 @@ impl<T: LineTypes> Lines<T> {
         }
         if is_empty {
             let Some(line) = self.lines.remove(&id) else { return };
-            if let Some(keys) = self.ids.get_mut(&line.key.db) {
+            if let Some(keys) = self.line_by_key.get_mut(&line.key.db) {
                 keys.remove(&line.key.name);
                 if keys.is_empty() {
-                    self.ids.remove(&line.key.db);
+                    self.line_by_key.remove(&line.key.db);
                 }
             }
         }

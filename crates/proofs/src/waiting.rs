@@ -347,9 +347,9 @@ impl<'a> WaitingKeyspace for &'a WorldKeyspace<'_> {
 
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<Waiters>, u64) -> T) -> T {
         let state = &mut **self.state.borrow_mut();
-        let (waiting, waiting_on) = (state.lines.waiting(), state.waiting_on());
+        let (waiting, waiting_on) = (state.lines.waiting_count(), state.waiting_on());
         let result = transition(&mut state.lines, state.mono_us);
-        if state.lines.waiting() == waiting && state.waiting_on() != waiting_on {
+        if state.lines.waiting_count() == waiting && state.waiting_on() != waiting_on {
             self.note_change(state);
         }
         result

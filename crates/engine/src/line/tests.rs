@@ -130,7 +130,7 @@ impl LineWorld {
                 if let Some(one) = self.pick(which) {
                     self.lines.withdraw(one.ticket, self.now_us);
                     self.waiting.retain(|other| other.ticket != one.ticket);
-                    assert_eq!(self.lines.waiting(), self.waiting.len());
+                    assert_eq!(self.lines.waiting_count(), self.waiting.len());
                     let forgotten = self.lines.forget(one.ticket, self.now_us).unwrap();
                     assert_eq!((forgotten.reply, forgotten.answered), (None, false));
                 }
@@ -335,7 +335,7 @@ impl LineWorld {
     }
 
     fn check(&self) {
-        assert_eq!(self.lines.waiting(), self.waiting.len());
+        assert_eq!(self.lines.waiting_count(), self.waiting.len());
         assert_eq!(self.lines.oldest_since_us().is_some(), !self.waiting.is_empty());
         for one in &self.waiting {
             let key = DbKey { db: one.at.0, name: &[one.at.1] };
@@ -343,7 +343,7 @@ impl LineWorld {
         }
         let works = !self.waiting.is_empty() || self.given_back > 0;
         assert_eq!(self.timer_us.is_some(), works, "a timer runs as long as there is work");
-        assert_eq!(self.lines.lines() > 0, works);
+        assert_eq!(self.lines.line_count() > 0, works);
         let due_us = self.waiting.iter().filter_map(|one| one.deadline_us).min();
         let latest_us = due_us.unwrap_or(u64::MAX).min(self.now_us + POLL_US);
         assert!(!works || self.timer_us.unwrap() <= latest_us.max(self.now_us) + 1_000);
@@ -398,7 +398,7 @@ fn line_of_one() -> Lines<Test> {
 }
 
 #[test]
-fn a_turn_of_commands_ends_with_its_budget_and_the_timer_brings_a_new_one() {
+fn commands_of_one_iteration_share_a_budget_and_the_timer_brings_a_new_one() {
     let mut lines = line_of_one();
     lines.begin_work(WorkCause::Command, 0, 0, 100);
     assert!(lines.has_time(100) && lines.has_time(100 + BUDGET_US - 1));
@@ -523,13 +523,13 @@ fn writes_are_dropped_where_another_server_owns_the_key() {
         let mut lines = line_of_one();
         lines.add_write(KEY, GiveBack(1), 0);
         lines.add_write(other, GiveBack(2), 0);
-        assert_eq!(lines.lines(), 2);
+        assert_eq!(lines.line_count(), 2);
         match all {
             true => lines.drop_all_writes(),
             false => lines.drop_writes(lines.line_id(other).unwrap()),
         }
         // The line that has a waiter stays.
-        assert_eq!((lines.lines(), lines.waiting_on(KEY)), (1, 1));
+        assert_eq!((lines.line_count(), lines.waiting_on(KEY)), (1, 1));
         let line = lines.make_head_due(KEY, 0).unwrap();
         let step = lines.next_step(line, true, 0);
         assert_eq!(matches!(step, Some(LineStep::Write(GiveBack(1)))), !all);
@@ -630,14 +630,14 @@ fn a_call_that_changes_its_line_leaves_no_trace_in_the_old_one() {
     assert_eq!(lines.due_us(), Some(30), "it is tried when its denial said so");
     lines.retry_head_after(new, POLL_US, 30);
     assert_eq!(lines.due_us(), Some(50), "its deadline is the same");
-    assert_eq!((lines.waiting(), lines.waiting_on(KEY), lines.waiting_on(OTHER)), (3, 1, 2));
+    assert_eq!((lines.waiting_count(), lines.waiting_on(KEY), lines.waiting_on(OTHER)), (3, 1, 2));
     // One that is not the head changes nothing for the heads.
     lines.change_line(third, KEY, &turn, 1, 40);
     assert_eq!(lines.head(old).unwrap().0, second);
     assert_eq!(lines.due_us(), Some(50));
     // The last one takes the line with it.
     lines.change_line(first, KEY, &turn, 1, 45);
-    assert_eq!((lines.lines(), lines.waiting_on(KEY)), (1, 3));
+    assert_eq!((lines.line_count(), lines.waiting_on(KEY)), (1, 3));
     assert!(
         matches!(lines.take_reply(first, 45), Some(WaiterReply::Unblocked { key, was_head: true, .. }) if key.borrowed() == KEY)
     );
@@ -654,5 +654,5 @@ fn a_call_does_not_change_to_its_own_line_or_once_its_wait_is_over() {
     assert_eq!(lines.head(line).unwrap().0, ticket);
     lines.withdraw(ticket, 0);
     lines.change_line(ticket, OTHER, &turn, 1, 0);
-    assert_eq!((lines.lines(), lines.waiting()), (1, 1));
+    assert_eq!((lines.line_count(), lines.waiting_count()), (1, 1));
 }

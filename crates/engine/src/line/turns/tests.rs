@@ -486,7 +486,7 @@ fn a_line_without_calls_remembers_nobody() {
     lines.end(a, (), true, 0);
     assert_ne!(turns(&lines, 0).levels, BTreeMap::new());
     lines.end(b, (), false, 0);
-    assert_eq!((turns(&lines, 0), lines.lines()), (Turns::default(), 1));
+    assert_eq!((turns(&lines, 0), lines.line_count()), (Turns::default(), 1));
 }
 
 #[test]
