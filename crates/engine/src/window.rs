@@ -25,9 +25,10 @@ use crate::expiry::Expiry;
 use crate::refusal::Refusal;
 use crate::reservations::Reservations;
 use crate::rule::RuleNow;
-use heal::FutureEvents;
+use heal::MergedFuture;
 
-/// Up to this many entries are read one by one instead of searched.
+/// If at most this quantity must expire, entries are read one by one instead of searched. Each counts at least 1, so no more
+/// entries than that are read.
 const MAX_SCANNED: u64 = 64;
 
 /// The sum of the events that count at one moment. Only the oldest and the newest entry are read, as the difference of
@@ -70,7 +71,7 @@ pub struct WindowCount {
     /// `newest` holds all stored entries from this time on.
     newest_from_us: u64,
     /// `newest` holds events from the future.
-    future: Option<FutureEvents>,
+    future: Option<MergedFuture>,
 }
 
 impl WindowCount {

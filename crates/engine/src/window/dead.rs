@@ -4,7 +4,10 @@
 //! costs less than to go on passing them. Most calls drop none, and do not look for any.
 //!
 //! A call knows the number of entries and the sum of those that count, but not how many count, as an entry may hold many
-//! units. So if the sum is below the number, the difference is surely dead; if it is not, a call in 16 looks.
+//! units. So if the sum is below the number, the difference is surely dead; if it is not, a call looks if the number is a
+//! multiple of 16. Of calls that each add an entry, this is one in 16. If the events join an entry, the number stays, and
+//! every call looks or none does. Neither does harm: such calls add no entry, and a look finds fewer than 8 dead entries
+//! or drops them, which changes the number.
 
 use super::edit::EditBuilder;
 use crate::entry::{Entries, Entry, MAX_SUM};
@@ -18,8 +21,7 @@ const MIN_DROPPED_OF_LISTPACK: usize = 4;
 /// Up to this many entries the server keeps a sorted set in one piece, unless it is configured otherwise.
 pub(super) const LISTPACK_LEN: usize = 128;
 
-/// If all entries may be live, a call looks for dead ones only if the number of entries is a multiple of this: one call in
-/// 16 pays for the search.
+/// If all entries may be live, a call looks for dead ones only if the number of entries is a multiple of this.
 const LOOK_EVERY: usize = 16;
 
 /// The most dead entries that a call drops, unless the sum of all entries would become too large.

@@ -12,12 +12,13 @@ use crate::entry::{Entries, Entry, MAX_SUM};
 use crate::refusal::Refusal;
 use crate::rule::Sharing;
 
-/// What becomes of the stored entries around now, if the newest entry of a count holds events from the future.
+/// How the newest entry of a count holds the events from the future.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FutureEvents {
+pub(super) struct MergedFuture {
     /// The entry before them, if the newest one replaces it too.
     pub replaced: Option<Entry>,
-    /// The time of the newest entry, if it is left in the future and expires by that time.
+    /// The time of the newest stored entry, if it stays in the future and expires by that time. Without an edit all entries
+    /// from the future stay.
     pub stays_us: Option<u64>,
 }
 
@@ -57,7 +58,7 @@ impl WindowCount {
         }
         merged.weight = merged.weight.min(MAX_SUM);
         self.newest_from_us = replaced.map_or(now_us.saturating_add(1), |prior| prior.newest_us);
-        self.future = Some(FutureEvents { replaced, stays_us: Some(newest.newest_us) });
+        self.future = Some(MergedFuture { replaced, stays_us: Some(newest.newest_us) });
         Ok(merged)
     }
 }
@@ -82,20 +83,25 @@ impl<E: Entries> EditBuilder<'_, E> {
     /// newest entry, where it counts for too long rather than too short, until another call merges that entry too.
     pub(super) fn heal(&mut self, max_healed: usize) -> Result<(), E::Error> {
         let Some(future) = self.count.future else { return Ok(()) };
-        self.count.future = Some(FutureEvents { stays_us: None, ..future });
+        let stays_us = self.merge_stored(max_healed)?;
+        self.count.future = Some(MergedFuture { stays_us, ..future });
+        Ok(())
+    }
+
+    /// Plans to merge the entries. Returns the time of the newest one if it stays and expires by that time.
+    fn merge_stored(&mut self, max_healed: usize) -> Result<Option<u64>, E::Error> {
         let Some(merged) = self.edit.newest.new else {
             // Everything was uncounted. No entry may stay, as an older one would count.
             self.read_part(usize::MAX)?;
-            return Ok(());
+            return Ok(None);
         };
-        let Some(part) = self.read_part(max_healed.max(1))? else { return Ok(()) };
+        let Some(part) = self.read_part(max_healed.max(1))? else { return Ok(None) };
         let stays = self.entries.newest(None)?.ok_or(Refusal::Foreign)?;
         if !self.count.rule_now.heals_in_parts() {
             // It still expires with the window that its first event opened.
             self.keep_whole(stays);
-            return Ok(());
+            return Ok(None);
         }
-        self.count.future = Some(future);
         if !(1..=stays.max_sum()).contains(&part.weight) {
             return Err(Refusal::Foreign.into());
         }
@@ -110,7 +116,7 @@ impl<E: Entries> EditBuilder<'_, E> {
             };
             self.edit.other = EntryEdit { old: Some(stays), new: Some(grown) };
         }
-        Ok(())
+        Ok(Some(stays.newest_us))
     }
 
     /// Reads the entries from the future that this call merges, and plans to remove them. `None` if it merges all of them.
