@@ -52,7 +52,7 @@ struct IndexSummary {
     /// The sum of all reservations except those in `future`.
     total: u128,
     /// The hold of the reservation that is gone first, except those in `future`.
-    first: Hold,
+    first_gone: Hold,
     /// The time at which the last reservation is gone, except those in `future`. 0 if there is none.
     last_gone_us: u64,
     /// An upper bound of the start of all leases except those in `future`.
@@ -142,8 +142,8 @@ impl Index {
         let summary = &mut self.summary;
         // All others are in `future`.
         let is_only = summary.len == self.future.len().saturating_add(1);
-        if is_only || reservation.gone_us < summary.first.gone_us {
-            summary.first = Hold::from(reservation);
+        if is_only || reservation.gone_us < summary.first_gone.gone_us {
+            summary.first_gone = Hold::from(reservation);
         }
         summary.last_gone_us = summary.last_gone_us.max(reservation.gone_us);
         true
@@ -152,9 +152,9 @@ impl Index {
     /// Adds a reservation to everything except `order` and `lease_ends`, and returns its position. Returns `None`, and adds
     /// nothing, if it is in the index already or the index is full.
     fn insert_unordered(&mut self, reservation: &ReservationRef) -> Option<Position> {
-        let first = self.get(reservation.id);
-        let is_duplicate = first.is_some();
-        if first.is_some_and(|first| self.contains(reservation, &first)) {
+        let same_id = self.get(reservation.id);
+        let is_duplicate = same_id.is_some();
+        if same_id.is_some_and(|same_id| self.contains(reservation, &same_id)) {
             return None;
         }
         let (id, rule) = (reservation.id.into(), self.rule(reservation.rule));
@@ -177,11 +177,11 @@ impl Index {
         Some(position)
     }
 
-    /// Returns whether a reservation is in the index, in which `first` is the first one with its id.
+    /// Returns whether a reservation is in the index. `same_id` is the one that [`Index::get`] returns for its id.
     #[cold]
-    fn contains(&self, reservation: &ReservationRef, first: &ReservationRef) -> bool {
+    fn contains(&self, reservation: &ReservationRef, same_id: &ReservationRef) -> bool {
         let member = reservation.member();
-        member.as_bytes() == first.member().as_bytes()
+        member.as_bytes() == same_id.member().as_bytes()
             || self.duplicates.contains_key(member.as_bytes())
     }
 
@@ -198,9 +198,9 @@ impl Index {
     fn link_duplicate(&mut self, id: &[u8], mut position: Position) {
         let Index { reservations, by_id, duplicates, secret, .. } = self;
         let is_it = |other: &Position| id_at(reservations, *other) == id;
-        let Some(first) = by_id.find_mut(secret.hash_one(id), is_it) else { return };
-        if member_at(reservations, position) < member_at(reservations, *first) {
-            std::mem::swap(first, &mut position);
+        let Some(linked) = by_id.find_mut(secret.hash_one(id), is_it) else { return };
+        if member_at(reservations, position) < member_at(reservations, *linked) {
+            std::mem::swap(linked, &mut position);
         }
         duplicates.insert(member_at(reservations, position), position);
     }
@@ -218,13 +218,13 @@ impl Index {
         }
     }
 
-    fn update_first_and_last(&mut self) {
-        self.summary.first = self.first().map(Hold::from).unwrap_or_default();
+    fn update_first_and_last_gone(&mut self) {
+        self.summary.first_gone = self.first_gone().map(Hold::from).unwrap_or_default();
         self.summary.last_gone_us = self.order.last_gone_us();
     }
 
     /// Returns the reservation that is gone first.
-    fn first(&self) -> Option<&IndexedReservation> {
+    fn first_gone(&self) -> Option<&IndexedReservation> {
         let (_, position) = self.order.first()?;
         self.reservations.get(position as usize)
     }
@@ -290,12 +290,13 @@ impl Index {
     /// Removes the reservation in a position, which `by_id` no longer has.
     fn remove_at(&mut self, position: Position) -> Option<OwnedReservation> {
         let old = self.take_out(position)?;
-        if self.future.is_empty() || !self.future.remove(&(old.start_us(), position)) {
+        let was_separated = self.future.remove(&(old.start_us(), position));
+        if !was_separated {
             self.order.remove((old.gone_us, position));
             let summary = &mut self.summary;
             summary.total = summary.total.saturating_sub(u128::from(old.quantity));
-            if [summary.first.gone_us, summary.last_gone_us].contains(&old.gone_us) {
-                self.update_first_and_last();
+            if [summary.first_gone.gone_us, summary.last_gone_us].contains(&old.gone_us) {
+                self.update_first_and_last_gone();
             }
         }
         if self.is_sparse() {
@@ -391,12 +392,12 @@ impl Index {
         if self.none_gone(now_us) {
             return None;
         }
-        self.first().map(IndexedReservation::borrowed)
+        self.first_gone().map(IndexedReservation::borrowed)
     }
 
     /// Returns whether all reservations still hold at `us`.
     fn none_gone(&self, us: u64) -> bool {
-        self.summary.len == 0 || self.summary.first.gone_us > us
+        self.summary.len == 0 || self.summary.first_gone.gone_us > us
     }
 
     /// Separates the reservations whose lease begins after `now_us`, because the clock was set back, and returns whether
@@ -426,7 +427,7 @@ impl Index {
             let summary = &mut self.summary;
             summary.total = summary.total.saturating_add(u128::from(one.quantity));
             summary.latest_start_us = summary.latest_start_us.max(start_us);
-            self.update_first_and_last();
+            self.update_first_and_last_gone();
         }
         false
     }
@@ -448,7 +449,7 @@ impl Index {
         }
         self.future = future.into_iter().collect();
         self.order = Tree::new(order.into_iter());
-        self.update_first_and_last();
+        self.update_first_and_last_gone();
     }
 
     /// Returns the reservations that [`Index::separate_future`] has separated.
@@ -495,7 +496,7 @@ impl IndexBuilder {
             Some(((one.gone_us, position), one.quantity))
         });
         self.0.order = Tree::new(entries);
-        self.0.update_first_and_last();
+        self.0.update_first_and_last_gone();
         self.0
     }
 }
@@ -554,9 +555,11 @@ impl Live<'_> {
     ) -> Result<EnoughGone, E> {
         let index = self.index;
         // Usually the first reservation is live and enough.
-        let first = index.summary.first;
-        if first.gone_us > self.now_us && enough(first.gone_us, u128::from(first.quantity))? {
-            return Ok((Some(first.gone_us), 0));
+        let first_gone = index.summary.first_gone;
+        if first_gone.gone_us > self.now_us
+            && enough(first_gone.gone_us, u128::from(first_gone.quantity))?
+        {
+            return Ok((Some(first_gone.gone_us), 0));
         }
         // The sums in the tree include the reservations that are gone.
         let first_enough = index.order.first_where(|gone_us, with_it| {
