@@ -410,7 +410,7 @@ pub fn serve_timer(state: &'static State, ctx: Context) {
         let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: wall_time_us() };
         // Even if writes are refused, because calls that time out are still decided in their database.
         let has_db = ctx.select_db(line_key.db);
-        let known = if has_db { acceptance } else { Some(Acceptance::Elsewhere) };
+        let known = if has_db { acceptance } else { Some(Acceptance::Unreachable) };
         let keyspace = ServerKeyspace::new(state).for_waiters(known);
         let due_us = monotonic_us();
         let take_steps = |may_write| {
@@ -431,8 +431,8 @@ pub fn serve_timer(state: &'static State, ctx: Context) {
                 waiting.change(|lines, now_us| lines.pause(now_us));
                 take_steps(false);
             }
-            // Another node owns the key now. The waiters stay in line until the server redirects them.
-            Some(Acceptance::Elsewhere) => {
+            // If another node owns the key now, the waiters stay in line until the server redirects them.
+            Some(Acceptance::Unreachable) => {
                 waiting.change(|lines, now_us| {
                     lines.drop_writes(line);
                     lines.postpone(line, now_us);
@@ -470,15 +470,16 @@ impl ServerEvents for WaitEvents {
 impl BlockedEvents for WaitEvents {
     fn answer(ctx: Context, wait: WaitNumber) {
         let state = State::get();
-        let Some((call, result)) = take_reply(state, ctx, wait) else { return };
-        let Some(command) = ServerCommand::find(state, call.command) else { return };
-        let result = result.and_then(|decisions| call.call.write_reply(&ctx, &decisions));
+        let Some((waiter, result)) = take_reply(state, ctx, wait) else { return };
+        let Some(command) = ServerCommand::find(state, waiter.command) else { return };
+        let result = result.and_then(|decisions| waiter.call.write_reply(&ctx, &decisions));
         end_call(ctx, command, result.map_err(Into::into));
     }
 
     fn answer_after_panic(ctx: Context, wait: WaitNumber) {
         let (state, ticket) = (State::get(), Ticket::from_number(wait));
-        let number = state.waiting.change(|lines, _| lines.call(ticket).map(|call| call.command));
+        let number =
+            state.waiting.change(|lines, _| lines.call(ticket).map(|waiter| waiter.command));
         end_call_after_panic(ctx, number.and_then(|number| ServerCommand::find(state, number)));
     }
 
@@ -491,13 +492,14 @@ impl BlockedEvents for WaitEvents {
         let (waiting, ticket) = (&State::get().waiting, Ticket::from_number(wait));
         let forgotten = waiting.change(|lines, now_us| lines.forget(ticket, now_us));
         let Some(forgotten) = forgotten else { return };
+        let waiter = forgotten.call;
         let Some(TimedReply { result: Ok(granted), at_us }) = forgotten.reply else { return };
         // CLIENT UNBLOCK right after the grant sets `cut_off`, but the client got its reply.
-        let notified = !cut_off || (forgotten.answered && forgotten.call.client.is_connected());
+        let notified = !cut_off || (forgotten.answered && waiter.client.is_connected());
         if notified {
             return;
         }
-        for (key, request, granted) in forgotten.call.call.grants(&granted) {
+        for (key, request, granted) in waiter.call.grants(&granted) {
             let write = PendingWrite::GiveBack { request: *request, granted, granted_us: at_us };
             waiting.change(|lines, now_us| lines.add_write(key, write, now_us));
         }

@@ -22,7 +22,8 @@ pub enum Acceptance {
     Accepted,
     /// The server refuses all writes for now.
     Refused,
-    Elsewhere,
+    /// The key is on another node, or its database cannot be selected.
+    Unreachable,
 }
 
 /// Returns whether the server may accept writes: it is a master, no CLIENT PAUSE or failover is in force, and it evicts keys
@@ -46,7 +47,7 @@ pub fn accepts_write_to(ctx: Context, key: KeyName) -> Acceptance {
     let key_name = if in_cluster { key.as_bytes() } else { b"" };
     probe(ctx, key_name, is_full).unwrap_or_else(|| match ctx.serves(key) {
         true => Acceptance::Accepted,
-        false => Acceptance::Elsewhere,
+        false => Acceptance::Unreachable,
     })
 }
 
@@ -86,7 +87,7 @@ fn probe(ctx: Context, key: &[u8], is_full: bool) -> Option<Acceptance> {
     let Some(reply) = CallReply::adopt(reply) else {
         // Without "E" the server sets errno.
         return match Error::last_os_error().raw_os_error() {
-            Some(libc::EPERM) => Some(Acceptance::Elsewhere),
+            Some(libc::EPERM) => Some(Acceptance::Unreachable),
             Some(libc::ENOENT) => None,
             _ => Some(Acceptance::Refused),
         };
@@ -97,7 +98,7 @@ fn probe(ctx: Context, key: &[u8], is_full: bool) -> Option<Acceptance> {
 fn acceptance_in(text: &[u8]) -> Option<Acceptance> {
     let contains = |phrase: &[u8]| text.windows(phrase.len()).any(|window| window == phrase);
     if contains(NOT_LOCAL) {
-        Some(Acceptance::Elsewhere)
+        Some(Acceptance::Unreachable)
     } else if REFUSALS.iter().any(|code| text.starts_with(code)) || contains(CLUSTER_DOWN) {
         Some(Acceptance::Refused)
     } else if contains(b"nknown") {

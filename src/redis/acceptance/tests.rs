@@ -14,7 +14,10 @@ fn replies_to_the_probe_are_understood() {
             "ERR Can not execute a write command 'copy' while the cluster is down and readonly",
             Some(Acceptance::Refused),
         ),
-        ("ERR Attempted to access a non local key in a cluster node", Some(Acceptance::Elsewhere)),
+        (
+            "ERR Attempted to access a non local key in a cluster node",
+            Some(Acceptance::Unreachable),
+        ),
         ("ERR Unknown Redis command 'COPY'.", None),
     ] {
         assert_eq!(acceptance_in(text.as_bytes()), means, "{text}");
