@@ -1,5 +1,6 @@
 //! Native rate limiting for Redis and Valkey: one atomic command for each decision, with its state in plain Redis types.
 //! docs/commands.md describes the commands, docs/design.md how they work.
+//! A call enters in redis/call.rs, and module/dispatch.rs passes it to `run` in dispatch.rs of crates/commands.
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(
     not(test),
