@@ -192,7 +192,8 @@ impl Waiting {
     }
 }
 
-/// A stretch of work on waiters. A destructor ends it, also after a panic, because until then the timer does not start again.
+/// A stretch of work on waiters. A destructor ends it, also after a panic, because until then the timer does not start
+/// again.
 struct WorkGuard<'s>(&'s Waiting);
 
 impl WorkGuard<'_> {

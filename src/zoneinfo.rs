@@ -16,8 +16,8 @@ const MAX_LEN: u64 = 65_536;
 pub struct Zoneinfo {
     /// Its absolute path. Empty if there is none.
     pub folder: Vec<u8>,
-    /// The release of the rules in it, such as `2026e`, or `unknown` if it does not say. Without a folder, the release of the
-    /// compiled rules.
+    /// The release of the rules in it, such as `2026e`, or `unknown` if it does not say. Without a folder, the release of
+    /// the compiled rules.
     pub release: String,
 }
 

@@ -64,8 +64,8 @@ struct IndexEntry {
     touched_at: u64,
 }
 
-/// The length of [`Indexes::last_touches`], whose positions are hashes of database and key. Keys with the same position count
-/// as touched together: then an index is dropped although it is right.
+/// The length of [`Indexes::last_touches`], whose positions are hashes of database and key. Keys with the same position
+/// count as touched together: then an index is dropped although it is right.
 const TOUCHED_KEYS: usize = 1 << 12;
 
 impl Finding {
@@ -109,8 +109,8 @@ struct Indexes {
     bytes: usize,
     /// The number of uses and changes of keys so far.
     touches: u64,
-    /// The value of `touches` when a key with each hash was last used or changed, see [`TOUCHED_KEYS`]. Empty until the first
-    /// index is stored.
+    /// The value of `touches` when a key with each hash was last used or changed, see [`TOUCHED_KEYS`]. Empty until the
+    /// first index is stored.
     last_touches: Box<[u64]>,
     /// The index of a value that is leaving its name or database.
     leaving: Option<IndexEntry>,
@@ -367,8 +367,8 @@ impl Indexes {
     }
 
     /// Gives this key the index of the value that was moved here, and returns whether that index is still right. The server
-    /// notifies us after it has moved the value, and another module, which is notified too, may have changed the value here by
-    /// then. So the index is right only if nobody has touched this key since the index was stored under the old name.
+    /// notifies us after it has moved the value, and another module, which is notified too, may have changed the value here
+    /// by then. So the index is right only if nobody has touched this key since the index was stored under the old name.
     fn receive(&mut self, db: i32, key: &[u8]) -> bool {
         let leaving = self.leaving.take();
         let last = self.last_touch(self.secret.hash_one((db, key))).copied();

@@ -107,8 +107,8 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
     //
     // - Many elements go, and no other is in the key: it is deleted first, which is faster, and begins again with what is
     //   new. It gets its old TTL back unless the edit sets one.
-    // - Reservations were settled, and nothing else is or would be in the key: it stays open with its old elements, so that a
-    //   waiter may be granted on it. See [`EmptiedZset`].
+    // - Reservations were settled, and nothing else is or would be in the key: it stays open with its old elements, so that
+    //   a waiter may be granted on it. See [`EmptiedZset`].
     // - Large ranges, and dead entries, go last, each by a command of the server, for which the key must be closed.
     fn write(&mut self, edit: WindowEdit) -> Settlement<EmptiedZset<'c>> {
         let mut remove = Members::new();
@@ -199,8 +199,8 @@ impl<'c> ServerWindow<'_, 'c> {
         Ok(())
     }
 
-    /// Takes the open key: the emptied one, whose members are added to `remove`, or the one that was read. `None` if it is not
-    /// open for writing.
+    /// Takes the open key: the emptied one, whose members are added to `remove`, or the one that was read. `None` if it is
+    /// not open for writing.
     #[inline(always)]
     fn take_key(&mut self, remove: &mut Members) -> Option<WriteKey<'c>> {
         if let Some(mut key) = self.store.emptied.and_then(EmptiedZset::reuse) {
@@ -295,8 +295,8 @@ fn ranges(edit: &EventEdit) -> impl Iterator<Item = Scores> {
     [edit.given_back, edit.merged].into_iter().flatten().map(scores)
 }
 
-/// Returns whether the ranges of entries are removed by one command each, after the new entries were added. None of these may
-/// be in them.
+/// Returns whether the ranges of entries are removed by one command each, after the new entries were added. None of these
+/// may be in them.
 fn are_large(edit: &EventEdit) -> bool {
     let is_new = |scores: Scores| {
         let new = [edit.newest.new, edit.other.new].into_iter().flatten();

@@ -34,8 +34,8 @@ fn is_refused_for_grants(state: &State, ctx: Context) -> bool {
     is_refused
 }
 
-/// Refuses to unload if the server would crash when it applies the rules of its users again without the module, and logs which
-/// users these are.
+/// Refuses to unload if the server would crash when it applies the rules of its users again without the module, and logs
+/// which users these are.
 fn is_refused_for_rules(state: &State, ctx: Context) -> bool {
     if !rules_are_applied_again() {
         return false;
@@ -98,8 +98,8 @@ fn client_to_close<'l>(state: &State, line: &'l [u8]) -> Option<&'l [u8]> {
     field("id").filter(|_| is_to_close && !is_master)
 }
 
-/// Refuses to unload if settings are not at their defaults, unless `allow-unload` permits to lose them. Logs the command that
-/// loads the module with them in either case.
+/// Refuses to unload if settings are not at their defaults, unless `allow-unload` permits to lose them. Logs the command
+/// that loads the module with them in either case.
 fn is_refused_for_settings(state: &State, ctx: Context) -> bool {
     let changed = settings::changed_settings();
     if changed.is_empty() {

@@ -1,8 +1,8 @@
 //! Blocked clients.
 //!
-//! A client is blocked on a key, with a reply callback that never replies, so that no signal of the server ends a wait. To end
-//! the wait, the module stores the reply and calls RedisModule_UnblockClient. The server then calls the timeout callback,
-//! which is the only place where a waiter gets its reply. This works on all servers.
+//! A client is blocked on a key, with a reply callback that never replies, so that no signal of the server ends a wait. To
+//! end the wait, the module stores the reply and calls RedisModule_UnblockClient. The server then calls the timeout
+//! callback, which is the only place where a waiter gets its reply. This works on all servers.
 //!
 //! The key never exists. When a key is signalled, the server tries all clients that are blocked on it, so clients must not
 //! be able to guess its name. It is in the slot of the limit's key, because a cluster node that loses a slot redirects the

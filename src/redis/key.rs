@@ -409,8 +409,8 @@ pub fn remove_highest(ctx: Context, name: KeyName, count: usize) {
     remove_range(ctx, name, c"ZREMRANGEBYRANK", count.saturating_neg(), -1);
 }
 
-/// Removes the elements with these scores, which are whole numbers: `ZREMRANGEBYSCORE key from to`. For many elements this is
-/// faster than [`WriteKey::remove`]. The same holds as for [`remove_highest`].
+/// Removes the elements with these scores, which are whole numbers: `ZREMRANGEBYSCORE key from to`. For many elements this
+/// is faster than [`WriteKey::remove`]. The same holds as for [`remove_highest`].
 pub fn remove_scores(ctx: Context, name: KeyName, Scores { from, to }: Scores) {
     remove_range(ctx, name, c"ZREMRANGEBYSCORE", from as i64, to as i64);
 }

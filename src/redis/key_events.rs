@@ -39,9 +39,9 @@ pub trait KeyEvents {
     fn key_changed(ctx: Context, key: KeyName, change: KeyChange);
 }
 
-/// Asks the server for notifications of changes to sorted sets, of generic commands, expiry and eviction from now on. A `SET`
-/// over a sorted set sends none of these. Returns whether it sends them. They cost every write about 5 %, so this is called
-/// when they are first needed. Not every server can stop them again.
+/// Asks the server for notifications of changes to sorted sets, of generic commands, expiry and eviction from now on. A
+/// `SET` over a sorted set sends none of these. Returns whether it sends them. They cost every write about 5 %, so this is
+/// called when they are first needed. Not every server can stop them again.
 pub fn watch_keys<E: KeyEvents>(ctx: Context) -> bool {
     let types = raw::REDISMODULE_NOTIFY_GENERIC
         | raw::REDISMODULE_NOTIFY_ZSET

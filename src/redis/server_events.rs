@@ -27,8 +27,8 @@ pub trait ServerEvents {
     fn happened();
 }
 
-/// Makes the server call [`ServerEvents::happened`] until the module is unloaded. It cannot end earlier: while another module
-/// handles an event, the server's list of subscribers must not shrink.
+/// Makes the server call [`ServerEvents::happened`] until the module is unloaded. It cannot end earlier: while another
+/// module handles an event, the server's list of subscribers must not shrink.
 pub fn subscribe<E: ServerEvents>(ctx: Context) {
     for &id in E::IDS {
         let event = raw::RedisModuleEvent { id, dataver: 1 };

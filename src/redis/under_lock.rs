@@ -44,8 +44,8 @@ impl<T: Copy + Send> UnderLock<T> {
     }
 }
 
-/// A value that exists while the module is loaded. The next load starts with a new one, even if the loader keeps the module's
-/// memory.
+/// A value that exists while the module is loaded. The next load starts with a new one, even if the loader keeps the
+/// module's memory.
 pub struct WhileLoaded<T>(AtomicPtr<T>);
 
 impl<T: Send + Sync> WhileLoaded<T> {

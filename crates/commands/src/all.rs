@@ -106,9 +106,9 @@ fn mention_limits<'a, C: ServerCall<'a>>(call: &C, at: usize) -> bool {
     words.any(|word| spells(word, b"LIMITS"))
 }
 
-/// Reads the clauses, one for each key, into `clauses`, and the options that follow them, which must be among `accepted`, into
-/// `options`. With LIMITS, takes the hash of limits from the keys. The caller creates both, because a copy of them would cost
-/// as much as reading a clause.
+/// Reads the clauses, one for each key, into `clauses`, and the options that follow them, which must be among `accepted`,
+/// into `options`. With LIMITS, takes the hash of limits from the keys. The caller creates both, because a copy of them
+/// would cost as much as reading a clause.
 fn read_clauses<'a, C: ServerCall<'a>>(
     call: &C,
     call_keys: &mut CallKeys<C::Keyspace>,

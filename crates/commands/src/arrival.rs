@@ -43,8 +43,8 @@ impl<'c, S: WaitingKeyspace> Arrival<'c, S> {
         Ok(request.takes() && self.keyspace.read_lines(key, is_barred))
     }
 
-    /// Takes the steps of the call up to the write, as [`decide`] does. With BLOCK a denied call waits if it could be granted
-    /// in time.
+    /// Takes the steps of the call up to the write, as [`decide`] does. With BLOCK a denied call waits if it could be
+    /// granted in time.
     ///
     /// # Errors
     ///
@@ -63,8 +63,8 @@ impl<'c, S: WaitingKeyspace> Arrival<'c, S> {
         decide(self.keyspace, parts, self.mode, find_awaited, || Ok(true), keep)
     }
 
-    /// Lets a call wait for a limit, in the line on its key, or notes that the call is over. The keys are closed. `all` is the
-    /// unit of the times in the reply to RL.ALL. Returns whether the call waits.
+    /// Lets a call wait for a limit, in the line on its key, or notes that the call is over. The keys are closed. `all` is
+    /// the unit of the times in the reply to RL.ALL. Returns whether the call waits.
     #[inline(always)]
     pub(crate) fn join_or_end<'a, 'l, C: ServerCall<'a, Key = S::Key, Keyspace = S>>(
         &self,
@@ -90,8 +90,8 @@ impl<'c, S: WaitingKeyspace> Arrival<'c, S> {
     }
 }
 
-/// Returns the limit for which a denied call waits: the one with the longest wait. `None` if the call is allowed, or if it is
-/// certain that it cannot be granted by `last_us`, in Unix microseconds.
+/// Returns the limit for which a denied call waits: the one with the longest wait. `None` if the call is allowed, or if it
+/// is certain that it cannot be granted by `last_us`, in Unix microseconds.
 ///
 /// What is certain is what is counted, because only time frees it. What others hold, or wait for, they may give back at any
 /// moment. So the limits are judged once more as if nobody held anything: three uses of a day that are applied deny a call

@@ -9,8 +9,8 @@ use crate::waiting::{WaitingCall, WaitingKeyspace};
 use engine::entry::check_clock;
 use std::ops::Range;
 
-/// A call: where its keys are, what its arguments mean, whether it may wait, and what receives its reply. Nothing here decides
-/// anything.
+/// A call: where its keys are, what its arguments mean, whether it may wait, and what receives its reply. Nothing here
+/// decides anything.
 pub trait ServerCall<'a>: Words<'a> {
     /// Names a key, at the time of the call.
     type Key: Copy;

@@ -1,4 +1,4 @@
-//! The steps of a call over one limit or several: when it arrives ([`crate::arrival`]), and at each try of a call that waits
+//! The steps of a call over one limit or several: when it arrives (`crate::arrival`), and at each try of a call that waits
 //! ([`crate::waiting`]).
 //!
 //! ```text
@@ -39,9 +39,9 @@ pub struct AwaitedLimit {
 /// Takes the steps of a call up to the write, and returns the limit for which it waits. The caller then closes the keys, and
 /// notes the end of the call if it does not wait.
 ///
-/// `find_awaited` returns the limit for which the call waits if it is denied. `may_write` is only asked if there is something
-/// to write: true writes it, and false leaves it to the caller. `keep` takes the decisions from the plan to where the caller
-/// needs them, because they would be copied if they were returned.
+/// `find_awaited` returns the limit for which the call waits if it is denied. `may_write` is only asked if there is
+/// something to write: true writes it, and false leaves it to the caller. `keep` takes the decisions from the plan to where
+/// the caller needs them, because they would be copied if they were returned.
 ///
 /// # Errors
 ///
@@ -67,8 +67,8 @@ pub fn decide<'r, K: Keyspace, S: Store<Error: Into<Error>>>(
     Ok(awaited)
 }
 
-/// Notes the end of a call: counts it for the policies of its limits, notes its denials, and counts its turns if it is granted.
-/// With BLOCK it may have a ticket, because it has waited.
+/// Notes the end of a call: counts it for the policies of its limits, notes its denials, and counts its turns if it is
+/// granted. With BLOCK it may have a ticket, because it has waited.
 #[inline(always)]
 pub(crate) fn note_end<K: WaitingKeyspace>(
     keyspace: &K,
@@ -86,8 +86,8 @@ pub(crate) fn note_end<K: WaitingKeyspace>(
     }
 }
 
-/// Counts a call for the policies of its limits: of an allowed call the choice of each group, a shadow that would have denied,
-/// and all limits of a group that denies.
+/// Counts a call for the policies of its limits: of an allowed call the choice of each group, a shadow that would have
+/// denied, and all limits of a group that denies.
 #[inline(always)]
 fn count_for_policies<K: Keyspace>(
     keyspace: &K,

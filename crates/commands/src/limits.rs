@@ -6,8 +6,8 @@ use engine::period::Period;
 use engine::throttle::Rate;
 
 /// The numbers of a limit: its positional arguments, checked. They are not an [`engine::Limit`] yet: whether a window counts
-/// events or reservations is up to the command, and what else it needs is up to options, and to settings that may change until
-/// a policy is used.
+/// events or reservations is up to the command, and what else it needs is up to options, and to settings that may change
+/// until a policy is used.
 #[derive(Clone, Copy, Debug)]
 pub enum LimitSpec {
     /// `max_burst count period`.

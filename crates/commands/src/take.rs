@@ -11,8 +11,8 @@ use crate::waiting::WaitingKeyspace;
 use engine::{Mode, Part};
 use std::{iter, slice};
 
-/// Executes a call of a command that takes. In [`Mode::Look`] it executes the _RO form, which replies as the other form would
-/// if nobody waited.
+/// Executes a call of a command that takes. In [`Mode::Look`] it executes the _RO form, which replies as the other form
+/// would if nobody waited.
 pub(crate) fn take<'a, C: ServerCall<'a>>(
     call: &C,
     kind: LimitKind,

@@ -23,8 +23,8 @@
 //! ```
 //!
 //! A call over several limits (RL.ALL) stands in one line at a time, that of the limit that denies it for the longest time,
-//! and holds nothing. When that limit would allow it and another one denies, it changes to the line of that one. The lines are
-//! those of [`engine::line`].
+//! and holds nothing. When that limit would allow it and another one denies, it changes to the line of that one. The lines
+//! are those of [`engine::line`].
 
 use crate::decide::{decide, note_end, AwaitedLimit};
 use crate::error::Error;
@@ -323,8 +323,8 @@ enum Tried {
 /// The maximum number of steps in a line before it is the next line's turn.
 const STEPS_IN_A_ROW: usize = 8;
 
-/// Takes the steps in a line that are due at `due_us`, at most `STEPS_IN_A_ROW`, and goes on after each only while `has_time`
-/// says so. The other arguments are those of [`take_step`].
+/// Takes the steps in a line that are due at `due_us`, at most `STEPS_IN_A_ROW`, and goes on after each only while
+/// `has_time` says so. The other arguments are those of [`take_step`].
 pub fn take_steps<S: WaitingKeyspace>(
     keyspace: &S,
     line: LineId,
@@ -399,8 +399,8 @@ pub fn try_heads<S: WaitingKeyspace>(
     }
 }
 
-/// Tries the call at the head of a line, on the key of that line, which a call may have just emptied. If it is denied it goes
-/// on waiting in [`Mode::Try`], but not in [`Mode::Final`], because its time is up.
+/// Tries the call at the head of a line, on the key of that line, which a call may have just emptied. If it is denied it
+/// goes on waiting in [`Mode::Try`], but not in [`Mode::Final`], because its time is up.
 fn try_head<S: WaitingKeyspace>(
     keyspace: &S,
     line: LineId,
@@ -443,8 +443,8 @@ fn try_head<S: WaitingKeyspace>(
 }
 
 /// Denies a call that stops waiting without another try: its time is up and others are before it in line, or the server has
-/// ended its wait. It is decided as barred, in [`Mode::Final`], or in [`Mode::Look`] if its denial does not count or cannot be
-/// written.
+/// ended its wait. It is decided as barred, in [`Mode::Final`], or in [`Mode::Look`] if its denial does not count or cannot
+/// be written.
 ///
 /// # Errors
 ///

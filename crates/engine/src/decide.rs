@@ -48,8 +48,8 @@ enum Action {
     /// reservations that are gone. That is all that a denial does if the call is going to be tried again, if a waiter comes
     /// before it on this key, or under SHADOW.
     Heal,
-    /// In addition to healing, it counts the denial if the request says so (COUNTDENIED), and may close the key for this many
-    /// milliseconds.
+    /// In addition to healing, it counts the denial if the request says so (COUNTDENIED), and may close the key for this
+    /// many milliseconds.
     Deny { ban_ms: Option<u64> },
 }
 

@@ -2,8 +2,8 @@
 
 use crate::text::ShortText;
 
-/// Parses an integer as Redis does. `None` for a sign `+`, spaces, leading zeros, `-0`, an exponent, or a value that does not
-/// fit in 64 bits.
+/// Parses an integer as Redis does. `None` for a sign `+`, spaces, leading zeros, `-0`, an exponent, or a value that does
+/// not fit in 64 bits.
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     match text.split_first() {
         Some((b'-', digits)) => match parse_u64(digits)? {

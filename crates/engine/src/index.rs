@@ -305,8 +305,8 @@ impl Index {
         Some(old.borrowed().owned())
     }
 
-    /// Takes a reservation out of its position. The caller removes it from `by_id`, and from `future`, or from `order` and the
-    /// total.
+    /// Takes a reservation out of its position. The caller removes it from `by_id`, and from `future`, or from `order` and
+    /// the total.
     #[inline(always)]
     fn take_out(&mut self, position: Position) -> Option<IndexedReservation> {
         let old = self.reservations.try_remove(position as usize)?;
@@ -330,8 +330,8 @@ impl Index {
         room > FEW && self.len() < room / 4
     }
 
-    /// Moves all reservations to new positions, which frees the memory of removed ones. Afterwards none is separated, as in a
-    /// new index.
+    /// Moves all reservations to new positions, which frees the memory of removed ones. Afterwards none is separated, as in
+    /// a new index.
     fn rebuild(&mut self) {
         let old = std::mem::take(&mut self.reservations);
         self.reservations = Slots::with_capacity(old.len());
@@ -458,8 +458,8 @@ impl Index {
         self.future.iter().filter_map(one).map(IndexedReservation::borrowed)
     }
 
-    /// Returns the arrival of a new reservation: `now_us`, or a microsecond after the latest one if that is not before `now_us`,
-    /// because it is of the same microsecond or the clock was set back.
+    /// Returns the arrival of a new reservation: `now_us`, or a microsecond after the latest one if that is not before
+    /// `now_us`, because it is of the same microsecond or the clock was set back.
     pub fn next_arrival_us(&self, now_us: u64) -> u64 {
         next_arrival_us(self.latest_arrival_us, now_us)
     }

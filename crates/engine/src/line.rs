@@ -88,8 +88,8 @@ pub struct LineId(u64);
 /// for timers that fire late.
 pub const POLL_US: u64 = 80_000;
 
-/// Polls are due at multiples of this, so that the polls of thousands of lines share iterations of the event loop. A head that
-/// can be granted before that is due at its own microsecond.
+/// Polls are due at multiples of this, so that the polls of thousands of lines share iterations of the event loop. A head
+/// that can be granted before that is due at its own microsecond.
 const POLL_GRID_US: u64 = 1_000;
 
 /// The time for which the timer tries no head after the server has refused a write.
@@ -340,8 +340,8 @@ impl<T: LineTypes> Lines<T> {
         head.is_some_and(|head| head.leave <= leave)
     }
 
-    /// Returns whether a waiter on the key would stand before a call with this turn. `ticket` is that of a call which already
-    /// waits, in any line. `None` for a call that arrives now.
+    /// Returns whether a waiter on the key would stand before a call with this turn. `ticket` is that of a call which
+    /// already waits, in any line. `None` for a call that arrives now.
     pub fn is_preceded(&self, key: DbKey, turn: &Turn, ticket: Option<Ticket>) -> bool {
         let Some(line_id) = self.line_id(key) else { return false };
         let Some(line) = self.lines.get(&line_id) else { return false };
@@ -414,9 +414,9 @@ impl<T: LineTypes> Lines<T> {
         self.schedule(line_id);
     }
 
-    /// Moves a waiter to the line on another key. There it stands before the first call of the same caller and LEAVE that came
-    /// later, and takes the turn of that call. If there is none, it joins as a new call does. If it becomes the head, it is
-    /// tried again after `wait_us`.
+    /// Moves a waiter to the line on another key. There it stands before the first call of the same caller and LEAVE that
+    /// came later, and takes the turn of that call. If there is none, it joins as a new call does. If it becomes the head,
+    /// it is tried again after `wait_us`.
     pub fn change_line(
         &mut self,
         ticket: Ticket,
@@ -444,8 +444,8 @@ impl<T: LineTypes> Lines<T> {
         self.schedule(new_id);
     }
 
-    /// Ends a wait with this reply. Returns its handle, or `None` if the wait is over already. Only a call that was `granted`
-    /// something counts among the turns of its line.
+    /// Ends a wait with this reply. Returns its handle, or `None` if the wait is over already. Only a call that was
+    /// `granted` something counts among the turns of its line.
     pub fn end(
         &mut self,
         ticket: Ticket,
@@ -499,8 +499,8 @@ impl<T: LineTypes> Lines<T> {
     }
 
     /// Begins to work on waiters. Until [`Lines::end_work`] the timer stays as it is. If the wall clock (`wall_us`) was set
-    /// forward since work last began, all heads become due. Commands get a new budget when the `iteration` of the event loop has changed,
-    /// and after 20 ms.
+    /// forward since work last began, all heads become due. Commands get a new budget when the `iteration` of the event loop
+    /// has changed, and after 20 ms.
     pub fn begin_work(&mut self, cause: WorkCause, iteration: u64, wall_us: u64, now_us: u64) {
         let ahead_us = wall_us.saturating_sub(now_us);
         let before_us = std::mem::replace(&mut self.ahead_us, ahead_us);
@@ -580,8 +580,8 @@ impl<T: LineTypes> Lines<T> {
                 return Some(LineStep::Write(write));
             }
             // Something may have become free just before that deadline, so the head is tried before anybody is dismissed.
-            // An overdue head is always tried. A command may have tried it since its deadline, but such a try neither ends the
-            // wait of a head that it denies nor counts the denial.
+            // An overdue head is always tried. A command may have tried it since its deadline, but such a try neither ends
+            // the wait of a head that it denies nor counts the denial.
             let head = line.head();
             let untried = overdue.is_some_and(|(due_us, ticket)| {
                 !line.was_denied_since(due_us) || head == Some(ticket)

@@ -61,8 +61,8 @@ pub struct Reservations {
 
 #[derive(Debug)]
 enum ListOrIndex {
-    /// By the length of their id and then by the id. Another program may have written an id a second time. Then only the first
-    /// one is found by its id.
+    /// By the length of their id and then by the id. Another program may have written an id a second time. Then only the
+    /// first one is found by its id.
     List(Vec<OwnedReservation>),
     Index(Box<Index>),
 }
@@ -297,8 +297,8 @@ impl Reservations {
         }
     }
 
-    /// Returns whether even a denied call must [clean](Reservations::clean): leases must start again because the clock was set
-    /// back, or many reservations are gone.
+    /// Returns whether even a denied call must [clean](Reservations::clean): leases must start again because the clock was
+    /// set back, or many reservations are gone.
     pub fn needs_cleaning(&self) -> bool {
         self.has_future || self.len().saturating_sub(self.live_len()) >= MAX_GONE_DROPPED
     }

@@ -275,8 +275,8 @@ impl RuleNow {
         usize::try_from(self.max_entries.saturating_add(expiring)).unwrap_or(usize::MAX)
     }
 
-    /// Returns the oldest entry that counts if all from `oldest` to `newest` are after the horizon, so that none is dead. The
-    /// first event of a window opens it, and all events of an open window are in one entry: the newest.
+    /// Returns the oldest entry that counts if all from `oldest` to `newest` are after the horizon, so that none is dead.
+    /// The first event of a window opens it, and all events of an open window are in one entry: the newest.
     pub(crate) fn first_counted(&self, oldest: Entry, newest: Entry) -> Entry {
         match self.expiring {
             Expiring::FromFirst { .. } => newest,

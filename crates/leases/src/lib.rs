@@ -1,5 +1,5 @@
-//! Leases: how a process decides a limit of redis-ratelimit by itself. It reserves batches of the limit on the server, spends
-//! them, and settles them. All processes together never spend more than the limit in any period.
+//! Leases: how a process decides a limit of redis-ratelimit by itself. It reserves batches of the limit on the server,
+//! spends them, and settles them. All processes together never spend more than the limit in any period.
 //!
 //! This crate does no I/O, reads no clock and starts no thread. The clients for Python, TypeScript and Rust all use it: they
 //! tell it the time and the server's replies, send the commands that it returns, and answer the calls that wait.
@@ -29,8 +29,8 @@
 //! - Held: it is in `batches`, oldest first, and `take` spends it.
 //! - Settling: it is in `settling`, or in the round that is under way. RL.APPLY counts what was spent; RL.RELEASE is sent if
 //!   that is nothing. If the reply is 0 although the reservation cannot have ended, the server has lost the reservation, and
-//!   RL.WINDOW with FORCE counts what was spent. After `close`, a settlement is given up if the server refuses it or does not
-//!   answer CLOSE_TRIES rounds. Then the batch counts when its lease ends.
+//!   RL.WINDOW with FORCE counts what was spent. After `close`, a settlement is given up if the server refuses it or does
+//!   not answer CLOSE_TRIES rounds. Then the batch counts when its lease ends.
 //! - Lost: it is in `lost`. The server may have executed the RL.ACQUIRE, or may still do so. So RL.RELEASE is sent now, and
 //!   again LOST_NS after the end of the lease.
 //!
@@ -146,8 +146,8 @@ pub struct Terms {
     pub options: Vec<Vec<u8>>,
     /// The limit of the window; `None` for a policy, whose limit only the server knows.
     pub limit: Option<u64>,
-    /// How long a settled event is certain to count, in milliseconds: the shortest period that the window can have, and 0 for
-    /// a policy and for windows of the calendar, which may end at any time.
+    /// How long a settled event is certain to count, in milliseconds: the shortest period that the window can have, and 0
+    /// for a policy and for windows of the calendar, which may end at any time.
     pub counted_ms: u64,
     /// The length of a lease, at least [`MIN_LEASE_MS`].
     pub lease_ms: u64,

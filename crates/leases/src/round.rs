@@ -196,8 +196,8 @@ impl<E: Clone> Leases<E> {
         Request { id, quantity, needed, whole }
     }
 
-    /// Returns the time in monotonic nanoseconds at which to call [`Leases::next_round`] next, if nothing makes it due earlier.
-    /// `None` if there is no such time.
+    /// Returns the time in monotonic nanoseconds at which to call [`Leases::next_round`] next, if nothing makes it due
+    /// earlier. `None` if there is no such time.
     pub fn next_at(&self, now: Now) -> Option<i64> {
         if self.has_given_up() {
             return None;

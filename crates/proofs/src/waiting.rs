@@ -1,8 +1,8 @@
 //! Small worlds with lines: clients wait for one limit, each with its own LEAVE and BLOCK, or for two at once. They release,
 //! disconnect and let leases lapse. The keys may be deleted without notice to the module, and the clock may step.
 //!
-//! A world is a keyspace of one or two keys, on which the commands of the module run, and the functions that serve its lines.
-//! It makes what the module gets from its server: clients, a clock and the timer.
+//! A world is a keyspace of one or two keys, on which the commands of the module run, and the functions that serve its
+//! lines. It makes what the module gets from its server: clients, a clock and the timer.
 
 use crate::mistake::Mistake;
 use crate::outcome::{self, Claim, Event, HasOutcome, StepOutcome};

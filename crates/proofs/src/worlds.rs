@@ -184,7 +184,8 @@ fn asks(asks: &[(usize, u64)], leave: u64, block_ms: Option<u64>) -> LineCall {
     LineCall { asks: asks.to_vec(), leave, block_ms }
 }
 
-/// The world of two lines: calls wait for a semaphore of one, for a window of three that counts denials, or for both at once.
+/// The world of two lines: calls wait for a semaphore of one, for a window of three that counts denials, or for both at
+/// once.
 fn lines(size: Size) -> WaitingWorld {
     WaitingWorld {
         limits: vec![LineLimit { limit: 1, period_ms: 0 }, LineLimit { limit: 3, period_ms: 40 }],

@@ -13,20 +13,20 @@
 //!    0 2 4 6 8                  granted: a0 b0 b2 a4 b4 a8
 //! ```
 //!
-//! A call that comes from another line (RL.ALL) may have come before calls of the same caller in this line. It takes the tag of
-//! the first of these, and stands before it. Each of these then starts later by the length of the new one, as if it had been
-//! there from the beginning: otherwise a caller would get more turns by standing in other lines first.
+//! A call that comes from another line (RL.ALL) may have come before calls of the same caller in this line. It takes the tag
+//! of the first of these, and stands before it. Each of these then starts later by the length of the new one, as if it had
+//! been there from the beginning: otherwise a caller would get more turns by standing in other lines first.
 //!
 //! **Lemma.** While callers f and g both have calls waiting, what each is granted, divided by its weight, differs by at most
-//! `F + G`, where `F` and `G` are their largest quantities, each divided by its weight. That does not hold for a caller whose
-//! calls have left unserved: the tags behind them stay, so it falls back by as much.
+//! `F + G`, where `F` and `G` are their largest quantities, each divided by its weight. That does not hold for a caller
+//! whose calls have left unserved: the tags behind them stay, so it falls back by as much.
 //!
 //! **Proof.** The smallest tag is granted, and no call joins below the virtual time, so that never goes back, and no waiting
 //! call is below it. Say that it goes from u to v. As long as f waits, its end tag is above the virtual time, so each of its
-//! calls starts where the one before ends: what f is granted, divided by its weight, is `s1 - s0`, where s0 is the tag of its
-//! first waiting call at the beginning, and s1 at the end. Now `u <= s0 <= u + F`: the call joined at u or earlier, or where
-//! the call before it ends, which started at u or earlier. For the same reasons `v <= s1 <= v + F`. So f is granted at most
-//! `v - u + F` and g at least `v - u - G`, or the other way round.
+//! calls starts where the one before ends: what f is granted, divided by its weight, is `s1 - s0`, where s0 is the tag of
+//! its first waiting call at the beginning, and s1 at the end. Now `u <= s0 <= u + F`: the call joined at u or earlier, or
+//! where the call before it ends, which started at u or earlier. For the same reasons `v <= s1 <= v + F`. So f is granted at
+//! most `v - u + F` and g at least `v - u - G`, or the other way round.
 
 use super::Ticket;
 use std::cmp::Reverse;
@@ -45,8 +45,8 @@ pub struct Turn<'w> {
     pub quantity: u64,
 }
 
-/// The length of a quantity of 1 with a weight of 1. Divided by any weight up to 16, and by most that people choose, it has no
-/// remainder: 720720 is the least common multiple of the numbers from 1 to 16.
+/// The length of a quantity of 1 with a weight of 1. Divided by any weight up to 16, and by most that people choose, it has
+/// no remainder: 720720 is the least common multiple of the numbers from 1 to 16.
 const UNIT: u128 = 720_720 * 1_000_000;
 
 /// Stands for the ticket of a call that arrives now and has none yet: it is later than all others.

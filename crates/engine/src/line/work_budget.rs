@@ -36,7 +36,8 @@ struct Work {
 }
 
 impl WorkBudget {
-    /// Begins work. Commands get a new budget when the `iteration` of the event loop has changed, and after [`RENEW_AFTER_US`].
+    /// Begins work. Commands get a new budget when the `iteration` of the event loop has changed, and after
+    /// [`RENEW_AFTER_US`].
     pub fn begin(&mut self, cause: WorkCause, iteration: u64, now_us: u64) {
         match cause {
             WorkCause::Timer => self.spent_us = 0,

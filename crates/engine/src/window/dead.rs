@@ -76,9 +76,9 @@ impl<E: Entries> EditBuilder<'_, E> {
         (many || full || may_overflow).then_some(if full { 1 } else { enough })
     }
 
-    /// Drops all dead entries after events were uncounted, unless there are more than the rule allows. What was uncounted stays
-    /// in the running totals, as a gap between dead and live entries. If the clock were set back, the dead entries would count
-    /// again, and the gap with them.
+    /// Drops all dead entries after events were uncounted, unless there are more than the rule allows. What was uncounted
+    /// stays in the running totals, as a gap between dead and live entries. If the clock were set back, the dead entries
+    /// would count again, and the gap with them.
     pub(super) fn close_gap(&mut self) -> Result<(), E::Error> {
         let rule_now = &self.count.rule_now;
         let max_dropped = rule_now.max_dropped_in_gap(self.count.newest.is_none());

@@ -25,8 +25,8 @@ pub(super) struct MergedFuture {
 impl WindowCount {
     /// Returns all entries after now as one that happens now. `newest` is the newest of them.
     ///
-    /// It joins the entry before it, or replaces it, as a new event would, so that a clock that is set back and forth adds no
-    /// entries.
+    /// It joins the entry before it, or replaces it, as a new event would, so that a clock that is set back and forth adds
+    /// no entries.
     pub(super) fn merge_future<E: Entries>(
         &mut self,
         entries: &mut E,

@@ -1,5 +1,5 @@
-//! Compares the turns in lines with a slow and obvious model: lists of calls with exact fractions for tags, which are searched
-//! from one end to the other, and which forget nothing while somebody waits.
+//! Compares the turns in lines with a slow and obvious model: lists of calls with exact fractions for tags, which are
+//! searched from one end to the other, and which forget nothing while somebody waits.
 
 use super::*;
 use crate::line::{LineTypes, Lines, NewWaiter};
