@@ -59,7 +59,7 @@ export class DeadlinePassed extends Unreachable {}
  * apply, so that an overload is not let through.
  */
 export class Busy extends HttpError {
-  /** @internal That of a denial that no limiter decided. */
+  /** A denial that no limiter decided, to be tried again in a second. */
   get reply(): Reply {
     return unreached(false, { retryAfterMs: SHORT_WAIT_MS });
   }

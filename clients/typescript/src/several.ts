@@ -252,7 +252,10 @@ function withoutErrors(limits: readonly { name: string }[], replies: readonly un
 }
 
 /** The reservation of one limit. */
-export interface Reserved extends Pick<Clause, "name" | "key" | "limit"> {
+export interface Reserved {
+  name: string;
+  key: Key;
+  limit: Limit;
   id: string;
   lease: Duration | undefined;
 }

@@ -39,7 +39,7 @@ function pasted(name: string, text: string | undefined): string {
   writeFileSync(file, text ?? "");
   if (!name.endsWith(".mts")) return file;
   const tsc = fileURLToPath(new URL("../../node_modules/.bin/tsc", import.meta.url));
-  const options = ["--ignoreConfig", "--strict", "--module", "nodenext", "--target", "es2022", "--skipLibCheck"];
+  const options = ["--ignoreConfig", "--strict", "--module", "nodenext", "--target", "es2022"];
   options.push("--types", "node", "--experimentalDecorators", "--emitDecoratorMetadata");
   const { status, stdout } = spawnSync(tsc, [...options, file], { encoding: "utf8" });
   assert.equal(status, 0, stdout);
