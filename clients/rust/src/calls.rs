@@ -185,7 +185,7 @@ impl Groups {
         let prepare = |clause: &mut Clause| {
             // The answer to a single limit does not name it.
             if verb == Verb::Reserve || !is_single {
-                clause.set_name();
+                clause.set_default_name();
             }
             match verb == Verb::Reserve && clause.reserves() {
                 true => clause.options.make_id(),
@@ -319,7 +319,11 @@ impl Groups {
         let first = values.first().unwrap_or(&Value::Nil);
         if let Some(clause) = self.single() {
             let reply = Reply::read_with(first, self.verb == Verb::Reserve, &clause.options)?;
-            return Ok(AllReply::from(Reply { reachable, ..reply }));
+            let mut reply = AllReply::from(Reply { reachable, ..reply });
+            if self.verb == Verb::Reserve {
+                reply.asked = self.asked();
+            }
+            return Ok(reply);
         }
         let mut reply = match self.verb {
             Verb::Charge => self.read_charge(values)?,
@@ -371,6 +375,11 @@ impl Groups {
         })
     }
 
+    /// Returns the limits, each with the name that the caller gave it.
+    fn asked(&self) -> Vec<(Option<String>, AnyLimit)> {
+        self.clauses().map(|clause| (clause.name.clone(), clause.limit.clone())).collect()
+    }
+
     /// Adds the names of the limits, of those that took something, and of those that denied the call. A choice took nothing
     /// if it only checks, or is in shadow and would have been denied.
     fn add_names(&self, reply: &mut AllReply) {
@@ -391,6 +400,7 @@ impl Groups {
             false => reply.denied = denied,
         }
         reply.names = self.clauses().map(name).collect();
+        reply.asked = self.asked();
     }
 
     /// Returns the commands that give back what an allowed call took.

@@ -35,7 +35,10 @@ use crate::{Error, Reply};
 #[must_use = "a clause is a part of a call"]
 pub struct Clause {
     pub(crate) key: Vec<u8>,
+    /// The name that the caller gave it. Unlike a key, it may be shown to clients of the program.
     pub(crate) name: Option<String>,
+    /// The key as text, unless it has a name.
+    default_name: String,
     pub(crate) limit: AnyLimit,
     /// True if it reserves, or looks as a reservation does.
     pub(crate) acquires: bool,
@@ -49,6 +52,7 @@ impl Clause {
         Clause {
             key: key.into(),
             name: None,
+            default_name: String::new(),
             limit,
             acquires,
             quantity: 1,
@@ -172,7 +176,7 @@ impl Clause {
 
     /// Returns its name, or that of its key if it has none.
     pub(crate) fn shown_name(&self) -> &str {
-        self.name.as_deref().unwrap_or_default()
+        self.name.as_deref().unwrap_or(&self.default_name)
     }
 
     /// Returns the word of RL.ALL for what it asks.
@@ -204,8 +208,10 @@ impl Clause {
     }
 
     /// Names it after its key, if it has no name.
-    pub(crate) fn set_name(&mut self) {
-        self.name.get_or_insert_with(|| String::from_utf8_lossy(&self.key).into_owned());
+    pub(crate) fn set_default_name(&mut self) {
+        if self.name.is_none() {
+            self.default_name = String::from_utf8_lossy(&self.key).into_owned();
+        }
     }
 
     /// Refuses a clause that no server would answer. `bans` is false if a denial does not close its key.

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::clause::Options;
+use crate::limit::AnyLimit;
 use crate::transport::Value;
 use crate::Error;
 
@@ -171,6 +172,9 @@ pub struct AllReply {
     pub denied: Vec<String>,
     /// The names of all limits, in the order of `answers`. Empty for a single limit.
     pub names: Vec<String>,
+    /// The limits in the order of `answers`, each with the name that the caller gave it, for the headers of HTTP. Empty if
+    /// they are not known.
+    pub(crate) asked: Vec<(Option<String>, AnyLimit)>,
 }
 
 impl Deref for AllReply {
@@ -185,7 +189,7 @@ impl AllReply {
     /// Creates a reply without names.
     pub(crate) fn new(reply: Reply, clause: usize, answers: Vec<Reply>) -> AllReply {
         let (paid, denied, names) = (Vec::new(), Vec::new(), Vec::new());
-        AllReply { reply, clause, answers, paid, denied, names }
+        AllReply { reply, clause, answers, paid, denied, names, asked: Vec::new() }
     }
 
     pub(crate) fn unreached(is_allowed: bool) -> AllReply {

@@ -27,12 +27,12 @@ const MAX_INTEGER: u128 = 999_999_999_999_999;
 /// assert_eq!(headers[2], ("x-ratelimit-limit", "5".to_owned()));
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "it says what to add to a response"]
 pub struct ReplyWithOptions {
     reply: AllReply,
     limits: Vec<AnyLimit>,
-    names: Vec<Option<String>>,
+    names: Vec<String>,
     keys: Vec<Vec<u8>>,
     standard: bool,
     x_ratelimit: bool,
@@ -52,25 +52,18 @@ impl ReplyWithOptions {
     }
 
     /// Adds the limit that was asked, for the quota, the window and the unit in `RateLimit-Policy`. A policy is named after
-    /// itself. For several limits, call this once for each, in their order.
+    /// itself. For several limits, call this once for each, in their order. The reply to a call of several limits, or to a
+    /// reservation, has them already.
     pub fn limit(mut self, limit: &impl Limit) -> Self {
         self.limits.push(limit.to_any());
         self
     }
 
     /// Adds the name of the limit in the headers. For several limits, call this once for each, in their order. The default
-    /// is the name of the policy, or `default`, or `limit-1` and so on. The second of a name becomes `name-2`. What is not
+    /// is the name of the clause, or that of the policy, or `default`, or `limit-1` and so on. The second of a name becomes `name-2`. What is not
     /// printable ASCII is escaped, as in `\u{e4}`.
     pub fn name(mut self, name: &str) -> Self {
-        self.names.push(Some(escaped(name)));
-        self
-    }
-
-    /// Adds the limit of a clause, and its name if it has one.
-    #[cfg(feature = "tower")]
-    pub(super) fn clause(mut self, name: Option<String>, limit: AnyLimit) -> Self {
-        self.names.push(name.as_deref().map(escaped));
-        self.limits.push(limit);
+        self.names.push(name.to_owned());
         self
     }
 
@@ -135,10 +128,12 @@ impl ReplyWithOptions {
     fn items(&self) -> impl Iterator<Item = Item<'_>> {
         let is_one = self.reply.answers.len() == 1;
         self.reply.answers.iter().enumerate().map(move |(at, reply)| {
-            let limit = self.limits.get(at);
+            let asked = self.reply.asked.get(at);
+            let limit = self.limits.get(at).or(asked.map(|(_, limit)| limit));
             let policy = limit.and_then(AnyLimit::policy_name);
-            let name = match (self.names.get(at), policy) {
-                (Some(Some(name)), _) => Cow::Borrowed(name.as_str()),
+            let clause = asked.and_then(|(name, _)| name.as_ref());
+            let name = match (self.names.get(at).or(clause), policy) {
+                (Some(name), _) => escaped(name),
                 (_, Some(policy)) => Cow::Borrowed(policy),
                 _ if is_one => Cow::Borrowed("default"),
                 _ => Cow::Owned(format!("limit-{}", at.saturating_add(1))),
@@ -152,10 +147,10 @@ impl ReplyWithOptions {
     }
 }
 
-fn escaped(name: &str) -> String {
+fn escaped(name: &str) -> Cow<'_, str> {
     match name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
-        true => name.to_owned(),
-        false => name.escape_default().to_string(),
+        true => Cow::Borrowed(name),
+        false => Cow::Owned(name.escape_default().to_string()),
     }
 }
 

@@ -177,9 +177,7 @@ impl<R> RateLimitLayer<R> {
         clauses: Vec<Clause>,
         partition_key: Option<Vec<u8>>,
     ) -> Result<(ReplyWithOptions, Option<Reservation>), Error> {
-        let all = || clauses.iter().flat_map(Clause::with_alternatives);
-        let reserves = all().any(Clause::reserves);
-        let named: Vec<_> = all().map(|each| (each.name.clone(), each.limit.clone())).collect();
+        let reserves = clauses.iter().flat_map(Clause::with_alternatives).any(Clause::reserves);
         let (reply, reservation) = if reserves {
             match self.limiter.acquire_all(clauses).await {
                 Ok(reservation) => (reservation.reply().clone(), Some(reservation)),
@@ -190,9 +188,6 @@ impl<R> RateLimitLayer<R> {
             (self.limiter.all(clauses).await?, None)
         };
         let mut reply = ReplyWithOptions::new(reply);
-        for (name, limit) in named {
-            reply = reply.clause(name, limit);
-        }
         if let Some(key) = partition_key {
             reply = reply.partition_key(key);
         }

@@ -182,6 +182,27 @@ async fn a_route_adds_its_limit_to_those_of_the_layer() {
     assert_eq!(header(&response, "ratelimit-policy"), r#""route";q=1;w=60"#);
 }
 
+#[tokio::test]
+async fn the_reply_of_a_denied_reservation_names_its_limits() {
+    let limiter = MemoryLimiter::new();
+    let (jobs, user) = (Semaphore::new(1), Window::per("1/min").unwrap());
+    let _held = limiter.acquire("jobs", &jobs).await.unwrap();
+    // The names of clauses are shown, but not the keys that are the default names.
+    let clauses = || [Clause::acquire("key:sk-1", &user), Clause::acquire("jobs", &jobs).name("j")];
+    let Err(Error::Denied(reply)) = limiter.acquire_all(clauses()).await else { panic!() };
+    let reply = ReplyWithOptions::new(*reply);
+    let problem = Problem::of(std::slice::from_ref(&reply)).unwrap().to_string();
+    assert!(problem.contains(r#""violated-policies":["j"]"#), "{problem}");
+    let policies = |reply: ReplyWithOptions| headers(&[reply]).swap_remove(0).1;
+    let expected = r#""limit-1";q=1;w=60, "j";q=1;qu="concurrent-requests""#;
+    assert_eq!(policies(reply.clone()), expected);
+    let renamed = reply.name("user").limit(&Window::per("2/day").unwrap());
+    assert!(policies(renamed).starts_with(r#""user";q=1;w=86400, "j""#));
+    let Err(Error::Denied(reply)) = limiter.acquire("jobs", &jobs).await else { panic!() };
+    let expected = r#""default";q=1;qu="concurrent-requests""#;
+    assert_eq!(policies(ReplyWithOptions::new(*reply)), expected);
+}
+
 /// Lets other tasks go on until all that is settled in the background is settled.
 async fn take_turns() {
     for _ in 0..100 {
