@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use super::headers::{named, quoted, ReplyWithOptions};
+use super::headers::{headers, named, quoted, ReplyWithOptions};
 use crate::Error;
 
 /// The media type of a [`Problem`].
 pub const PROBLEM_TYPE: &str = "application/problem+json";
 
-/// The body of the response to a request that is refused, and its status. Its `Display` is JSON, to be sent as
+/// The body of the response to a request that is refused, its status and its headers. Its `Display` is JSON, to be sent as
 /// [`PROBLEM_TYPE`]. With the feature `axum` it is a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
@@ -17,10 +17,13 @@ pub enum Problem {
     QuotaExceeded {
         /// The names of the limits that denied.
         violated_policies: Vec<String>,
+        /// The replies to the request, for the headers.
+        replies: Vec<ReplyWithOptions>,
     },
-    /// Nobody could decide, because Redis could not be reached or had no time for it ([`Error::Busy`]):
-    /// `temporary-reduced-capacity` with status 503.
+    /// Nobody could decide, because Redis could not be reached: `temporary-reduced-capacity` with status 503.
     ReducedCapacity,
+    /// Redis had no time to decide ([`Error::Busy`]): the same, with a `Retry-After` of a second.
+    Busy,
     /// The request could not be decided because the program or the setup is wrong: status 500.
     Internal,
 }
@@ -50,15 +53,38 @@ impl Problem {
         }
         let violated = named(replies).into_iter().filter(|(_, item)| item.has_denied);
         let violated_policies = violated.map(|(_, item)| item.name.into_owned()).collect();
-        Some(Problem::QuotaExceeded { violated_policies })
+        Some(Problem::QuotaExceeded { violated_policies, replies: replies.to_vec() })
     }
 
     /// Returns the status of the response: 429, 503, or 500 if the program or the setup is wrong.
     pub fn status(&self) -> u16 {
         match self {
             Problem::QuotaExceeded { .. } => 429,
-            Problem::ReducedCapacity => 503,
+            Problem::ReducedCapacity | Problem::Busy => 503,
             Problem::Internal => 500,
+        }
+    }
+
+    /// Returns the headers of the response: those of the limits, as [`headers()`] writes them, with `Retry-After`.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{http::Problem, Error, MemoryLimiter, Window};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = MemoryLimiter::new();
+    /// let tokens = Window::per("1000/min")?.unit("tokens")?;
+    /// let reserved = limiter.acquire("tokens", &tokens).quantity(800).await?;
+    /// let denied = limiter.acquire("tokens", &tokens).quantity(800).await.unwrap_err();
+    /// let headers = Problem::from(denied).headers();
+    /// assert_eq!(headers[0], ("ratelimit-policy", r#""default";q=1000;qu="tokens";w=60"#.to_owned()));
+    /// // The reservation may be released at any time.
+    /// assert_eq!(headers.last(), Some(&("retry-after", "1".to_owned())));
+    /// # Ok(()) }
+    /// ```
+    pub fn headers(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Problem::QuotaExceeded { replies, .. } => headers(replies),
+            Problem::Busy => vec![("retry-after", "1".to_owned())],
+            Problem::ReducedCapacity | Problem::Internal => Vec::new(),
         }
     }
 }
@@ -70,6 +96,7 @@ impl From<&Error> for Problem {
                 let replies = [ReplyWithOptions::new(reply.as_ref().clone())];
                 Problem::of(&replies).unwrap_or(Problem::Internal)
             }
+            Error::Busy(_) => Problem::Busy,
             error if error.is_transient() => Problem::ReducedCapacity,
             _ => Problem::Internal,
         }
@@ -86,11 +113,11 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const TYPES: &str = "https://iana.org/assignments/http-problem-types";
         let (name, title, violated) = match self {
-            Problem::QuotaExceeded { violated_policies } => {
+            Problem::QuotaExceeded { violated_policies, .. } => {
                 let title = "Request cannot be satisfied as assigned quota has been exceeded";
                 ("quota-exceeded", title, violated_policies.as_slice())
             }
-            Problem::ReducedCapacity => {
+            Problem::ReducedCapacity | Problem::Busy => {
                 let title =
                     "Request cannot be satisfied due to temporary server capacity constraints";
                 ("temporary-reduced-capacity", title, [].as_slice())

@@ -216,7 +216,7 @@ pub trait Respond<B> {
     fn respond(&self, problem: &Problem) -> Response<B>;
 }
 
-/// Responds with problem details: [`Problem`] as JSON.
+/// Responds with problem details: [`Problem`] as JSON, with its headers. A layer around it adds those of its own limits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProblemResponse;
 
@@ -227,7 +227,17 @@ impl<B: From<String>> Respond<B> for ProblemResponse {
         *response.status_mut() = status.unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         let kind = HeaderValue::from_static(PROBLEM_TYPE);
         response.headers_mut().insert(CONTENT_TYPE, kind);
+        insert_headers(&mut response, problem.headers());
+        response.extensions_mut().insert(problem.clone());
         response
+    }
+}
+
+fn insert_headers<B>(response: &mut Response<B>, headers: Vec<(&'static str, String)>) {
+    for (name, value) in headers {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            response.headers_mut().insert(HeaderName::from_static(name), value);
+        }
     }
 }
 
@@ -269,7 +279,8 @@ where
             };
             let mut response = match limits.hold(asked) {
                 Ok(mut hold) => {
-                    let response = inner.call(Request::from_parts(parts, body)).await?;
+                    let mut response = inner.call(Request::from_parts(parts, body)).await?;
+                    limits.join(&mut response);
                     let status = response.status();
                     hold.has_failed =
                         status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
@@ -277,6 +288,7 @@ where
                 }
                 Err((problem, error)) => {
                     let mut response = layer.respond.respond(&problem);
+                    insert_headers(&mut response, problem.headers());
                     error.map(|error| response.extensions_mut().insert(error));
                     response.map(ResponseBody::new)
                 }
@@ -346,7 +358,10 @@ impl<B: Body> Body for ResponseBody<B> {
 
 /// The limits of a request, in the extensions of the request and of its response.
 ///
-/// With the feature `axum` handlers take it as an argument. Without a layer it is empty, and nothing writes its headers.
+/// With the feature `axum` handlers take it as an argument. Without a layer it is empty, and only a denial has its headers.
+///
+/// If a handler responds with a [`Problem`], as `?` makes one of [`Error::Denied`], its replies are added too. Its body names
+/// limits as without a layer, so give the clauses of layers names, lest two limits are named `default`.
 ///
 /// ```
 /// # use redis_ratelimit_client::{http::{tower::*, Problem, ReplyWithOptions}, Clause, MemoryLimiter, Window};
@@ -440,13 +455,25 @@ impl RateLimits {
         Ok(Hold { limits: self.clone(), at, has_failed: true })
     }
 
-    /// Writes the headers, and keeps the answers with the response.
-    fn write<B>(&self, response: &mut Response<B>) {
-        for (name, value) in headers(&self.lock().replies) {
-            if let Ok(value) = HeaderValue::try_from(value) {
-                response.headers_mut().insert(HeaderName::from_static(name), value);
+    /// Moves the replies of a problem that the service responds with from its headers to those of the request, where they
+    /// may be already.
+    fn join<B>(&self, response: &mut Response<B>) {
+        let problem = response.extensions_mut().remove();
+        let Some(Problem::QuotaExceeded { replies: denied, .. }) = problem else { return };
+        for (name, _) in headers(&denied) {
+            response.headers_mut().remove(name);
+        }
+        let replies = &mut self.lock().replies;
+        for each in denied {
+            if !replies.contains(&each) {
+                replies.push(each);
             }
         }
+    }
+
+    /// Writes the headers, and keeps the answers with the response.
+    fn write<B>(&self, response: &mut Response<B>) {
+        insert_headers(response, headers(&self.lock().replies));
         response.extensions_mut().insert(self.clone());
     }
 }

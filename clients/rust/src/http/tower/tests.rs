@@ -182,6 +182,54 @@ async fn a_route_adds_its_limit_to_those_of_the_layer() {
     assert_eq!(header(&response, "ratelimit-policy"), r#""route";q=1;w=60"#);
 }
 
+/// Responds with the problem of what the limiter answers to a request for a place and for two tokens, as `?` makes it.
+fn reserving_route(
+    limiter: &Limiter,
+) -> impl Service<Request<String>, Response = Response<String>, Error = Infallible, Future: Send>
+       + Clone
+       + Send
+       + 'static {
+    let limiter = limiter.clone();
+    service_fn(move |_: Request<String>| {
+        let limiter = limiter.clone();
+        async move {
+            let handler = async || {
+                let (jobs, tokens) = (Semaphore::new(9), Window::per("1/min").unwrap());
+                let jobs = Clause::acquire("{a}jobs", &jobs);
+                let tokens = Clause::take("{a}tokens", &tokens).name("tokens");
+                limiter.acquire_all([jobs, tokens]).await?.apply().await?;
+                Ok::<_, Problem>(Response::new("done".into()))
+            };
+            Never::Ok(handler().await.unwrap_or_else(|problem| ProblemResponse.respond(&problem)))
+        }
+    })
+}
+
+/// It had no Retry-After, nor headers of the limits, and the limit was named "limit-2".
+#[tokio::test]
+async fn a_denial_that_a_route_returns_as_an_error_joins_the_headers_of_the_request() {
+    let limiter = MemoryLimiter::new();
+    let route = reserving_route(&limiter);
+    assert_eq!(route.clone().oneshot(request()).await.unwrap().status(), StatusCode::OK);
+    let policies = r#""limit-1";q=9;qu="concurrent-requests", "tokens";q=1;w=60"#;
+    let alone = route.clone().oneshot(request()).await.unwrap();
+    let site = Window::per("9/min").unwrap();
+    let layer = RateLimitLayer::new(&limiter, move |_| Some(Clause::take("site", &site)));
+    let outer = RateLimitLayer::new(&limiter, |_| None);
+    let joined = outer.layer(layer.layer(route)).oneshot(request()).await.unwrap();
+    assert_eq!(header(&alone, "ratelimit-policy"), policies);
+    let expected = format!(r#""default";q=9;w=60, {policies}"#);
+    assert_eq!(header(&joined, "ratelimit-policy"), expected);
+    assert_eq!(joined.headers().get_all("ratelimit").iter().count(), 1);
+    assert_eq!((header(&alone, "retry-after"), header(&joined, "retry-after")), ("60", "60"));
+    for (status, body) in
+        [(alone.status(), alone.body()), (joined.status(), joined.body().get_ref().get_ref())]
+    {
+        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+        assert!(body.contains(r#""violated-policies":["tokens"]"#), "{body}");
+    }
+}
+
 #[tokio::test]
 async fn the_reply_of_a_denied_reservation_names_its_limits() {
     let limiter = MemoryLimiter::new();
@@ -201,6 +249,49 @@ async fn the_reply_of_a_denied_reservation_names_its_limits() {
     let Err(Error::Denied(reply)) = limiter.acquire("jobs", &jobs).await else { panic!() };
     let expected = r#""default";q=1;qu="concurrent-requests""#;
     assert_eq!(policies(ReplyWithOptions::new(*reply)), expected);
+}
+
+#[tokio::test]
+async fn a_reply_that_was_added_and_returned_as_a_problem_is_in_the_headers_once() {
+    let limiter = MemoryLimiter::new();
+    let nobody = Window::per("0/min").unwrap();
+    let layer = RateLimitLayer::new(&limiter, |_| None);
+    let response = layer.layer(route(&limiter, &nobody)).oneshot(request()).await.unwrap();
+    assert_eq!(header(&response, "ratelimit-policy"), r#""route";q=0;w=60"#);
+}
+
+/// The limit of the problem has room after a minute, but the other one never has.
+#[tokio::test]
+async fn a_route_that_is_also_denied_for_good_has_no_retry_after() {
+    let service = service_fn(|request: Request<String>| async move {
+        let (limiter, window) = (MemoryLimiter::new(), Window::per("1/min").unwrap());
+        let limits: &RateLimits = request.extensions().get().unwrap();
+        let never = limiter.take("a", &window).quantity(2).await.unwrap();
+        let _ = limits.add(ReplyWithOptions::new(never)).unwrap_err();
+        let _ = limiter.take("b", &window).await.unwrap();
+        let problem = limiter.acquire("b", &window).await.unwrap_err().into();
+        Never::Ok(ProblemResponse.respond(&problem))
+    });
+    let layer = RateLimitLayer::new(&MemoryLimiter::new(), |_| None);
+    let response = layer.layer(service).oneshot(request()).await.unwrap();
+    assert_eq!(header(&response, "ratelimit-policy"), r#""default";q=1, "default-2";q=1;w=60"#);
+    assert_eq!(header(&response, "retry-after"), "");
+}
+
+#[tokio::test]
+async fn a_server_without_time_is_asked_again_after_a_second() {
+    let double = Double::new(|_| async { Err("refused".into()) });
+    let away = Limiter::builder(double.servers()).build().unwrap();
+    let busy = |_: Request<String>| async {
+        Never::Ok(ProblemResponse.respond(&Error::Busy("busy".into()).into()))
+    };
+    let response = busy(request()).await.unwrap();
+    assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (503, "1"));
+    let layer = RateLimitLayer::new(&away, |_| None);
+    let response = layer.layer(service_fn(busy)).oneshot(request()).await.unwrap();
+    assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (503, "1"));
+    let response = reserving_route(&away).oneshot(request()).await.unwrap();
+    assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (503, ""));
 }
 
 /// Lets other tasks go on until all that is settled in the background is settled.
