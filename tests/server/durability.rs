@@ -199,7 +199,7 @@ fn a_replica_that_takes_over_goes_on_where_the_master_was() {
 fn a_key_restored_or_renamed_is_the_same_limit() {
     let (server, mut conn) = started(builder());
     let plain = Server::builder().module(false).clock_of(&server).start();
-    let mut calls = Calls::new(11);
+    let mut calls = Calls::new(22);
     calls.make(300, &server, &mut conn);
     let expected = looked(&mut conn);
     let mut moved = 0;
