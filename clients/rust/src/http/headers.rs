@@ -60,8 +60,8 @@ impl ReplyWithOptions {
     }
 
     /// Adds the name of the limit in the headers. For several limits, call this once for each, in their order. The default
-    /// is the name of the clause, or that of the policy, or `default`, or `limit-1` and so on. The second of a name becomes `name-2`. What is not
-    /// printable ASCII is escaped, as in `\u{e4}`.
+    /// is the name of the clause, or that of the policy, or `default`, or `limit-1` and so on. The second of a name becomes
+    /// `name-2`. What is not printable ASCII is escaped, as in `\u{e4}`.
     pub fn name(mut self, name: &str) -> Self {
         self.names.push(name.to_owned());
         self
