@@ -364,16 +364,9 @@ pub fn take_step<S: WaitingKeyspace>(
         Some(LineStep::Dismiss { ticket, call }) => {
             let call = S::waiting_call(&call);
             let mode = if may_write { Mode::Final } else { Mode::Look };
-            match deny(keyspace, key, ticket, call, Position::Behind, mode) {
-                // Another try reads the rest of what its keys hold.
-                Err(Error::TooMuchToRead) => {
-                    keyspace.change(|lines, now_us| lines.postpone(line, now_us));
-                    Step::Later
-                }
-                denied => {
-                    keyspace.deliver(ticket, key, denied);
-                    Step::Again
-                }
+            match dismiss(keyspace, line, (ticket, call), key, mode) {
+                Tried::Waits => Step::Later,
+                Tried::Left => Step::Again,
             }
         }
     }
@@ -426,9 +419,7 @@ fn try_head<S: WaitingKeyspace>(
             Tried::Left
         }
         Err(Error::NotWritable) if mode == Mode::Final => {
-            let denied = deny(keyspace, key, ticket, call, Position::Behind, Mode::Look);
-            keyspace.deliver(ticket, key, denied);
-            Tried::Left
+            dismiss(keyspace, line, (ticket, call), key, Mode::Look)
         }
         // A key cannot be written at the moment, or holds more than one call may read, which another try reads.
         Err(Error::NotWritable | Error::TooMuchToRead) => {
@@ -440,6 +431,24 @@ fn try_head<S: WaitingKeyspace>(
             Tried::Left
         }
     }
+}
+
+/// Ends the wait of a call whose time is up with its denial, unless its keys hold more than one call may read: another try
+/// reads the rest.
+fn dismiss<S: WaitingKeyspace>(
+    keyspace: &S,
+    line: LineId,
+    (ticket, call): (Ticket, &WaitingCall),
+    key: S::Key,
+    mode: Mode,
+) -> Tried {
+    let denied = deny(keyspace, key, ticket, call, Position::Behind, mode);
+    if denied == Err(Error::TooMuchToRead) {
+        keyspace.change(|lines, now_us| lines.postpone(line, now_us));
+        return Tried::Waits;
+    }
+    keyspace.deliver(ticket, key, denied);
+    Tried::Left
 }
 
 /// Denies a call that stops waiting without another try: its time is up and others are before it in line, or the server has
