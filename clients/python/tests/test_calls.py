@@ -261,6 +261,7 @@ class Calls(unittest.TestCase):
             (TypeError, "period must be", [lambda _: of_window(3, 0.5)]),
             (ValueError, in_words.format("Rate"), [lambda it: it.throttle("k", "5/min")]),
             (ValueError, in_words.format("Window"), [lambda it: it.window("k", "5/min")]),
+            (ValueError, "a semaphore cannot be closed", [lambda it: it.close("k", semaphore(3), "30s")]),
             (ValueError, "the policy 'free' must begin with @", [lambda it: it.window("k", "free")]),
         ]
         for text in "1 hours", "5 per minute", "hour", "", "-1s", "1.5s":
@@ -463,6 +464,8 @@ class Settling(unittest.TestCase):
 
     def test_what_happens_without_redis_is_logged(self) -> None:
         lost, window = ConnectionError("refused"), Window(9, 60)
+        # The second reserves nothing.
+        several = [Clause.acquire("a", window), Clause.window("b", window)]
         one = [0, 9, 8, -1, 60000, b"id", 1, 1]
 
         def take_and_close(limiter: Limiter) -> None:
@@ -474,7 +477,12 @@ class Settling(unittest.TestCase):
             (
                 [RESERVED, lost],
                 lambda it: it.acquire("k", window).__enter__().__exit__(None, None, None),
-                "not be settled",
+                "of 'k' could not be settled: refused",
+            ),
+            (
+                [[*ALLOWED, 1, [RESERVED, ALLOWED]], lost],
+                lambda it: it.acquire(several).__enter__().__exit__(None, None, None),
+                "of 'a' could not be settled: refused",
             ),
             ([lost], lambda it: it.local("k", window).take(), "a take from 'k' is decided without Redis: refused"),
             ([one, lost, 1], take_and_close, "the leases of 'k' could not be"),

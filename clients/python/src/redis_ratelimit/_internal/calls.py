@@ -25,6 +25,7 @@ from .parameters import (
     Word,
     duration_word,
     flag,
+    is_semaphore,
     limit_words,
     method_of,
     milliseconds,
@@ -150,6 +151,8 @@ def reserve(key: Key, window: WindowLike | None, quantity: int = 1, **options: U
 
 def close(key: Any, limit: Any, duration: Any, kind: str | None) -> Call[Reply]:
     duration_word("duration", duration)
+    if is_semaphore(limit):
+        raise ValueError("close must be used with a rate or a window: a semaphore cannot be closed")
     ask = throttle if method_of(limit, kind) == "throttle" else window
     return ask(key, limit, 0, force=True, ban=duration)
 

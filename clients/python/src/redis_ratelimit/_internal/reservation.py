@@ -281,7 +281,8 @@ class ReservationBase:
             self._renewed_at = self._renewed_at if outcome else began
         if is_lost and not self.lost.is_set():
             self.lost.set()
-            logger.warning("a lease of %s was lost while its work runs: %s", ", ".join(self._limits), outcome)
+            cause = outcome if isinstance(outcome, Exception) else "it had ended"
+            logger.warning("a lease of %s was lost while its work ran: %s", self._names(outcome), cause)
         if lapsed < len(self._reserved):
             # The pause begins with this renewal. In a thread, the other renewals on the server wait for it.
             self._begin_renewing(max(0.0, self._renewal_seconds - (now - began)))
@@ -324,11 +325,15 @@ class ReservationBase:
         is_err: bool = isinstance(outcome, Exception) and made_by.library.code(outcome) == "ERR"
         return is_err
 
+    def _names(self, outcome: list[str] | Exception) -> str:
+        """Returns the names of the limits whose reservations had ended, or could not be settled or renewed."""
+        return ", ".join(map(repr, self.ids if isinstance(outcome, Exception) else outcome))
+
     def _check_settled(self, outcome: list[str] | Exception, error: BaseException | None) -> None:
         """Raises what the end of a block raises. `error` is the exception of the block, which is more important."""
         if not outcome:
             return
-        names = ", ".join(map(repr, outcome if isinstance(outcome, list) else self._limits))
+        names = self._names(outcome)
         if isinstance(outcome, Exception):
             logger.warning("what was reserved of %s could not be settled: %s", names, outcome)
             # The lease ends by itself.
