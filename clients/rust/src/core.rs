@@ -26,10 +26,9 @@ use crate::server::{is_not_serving, poll_once, Attempt, DEFAULT_TIMEOUT};
 use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
 use crate::{Error, Limiter};
 
-/// The pauses before the releases of a reservation whose reply was lost, in milliseconds: until one finds it, or two do not,
-/// for as long as the server's default lease. The server may grant it after the first, before it notices that the connection
-/// is closed, or when it goes on after it hung.
-const RELEASES_MS: [u64; 6] = [0, 50, 250, 1000, 4000, 15_000];
+/// The pauses before each try to give back in the background, in milliseconds. Together they are as long as the server's
+/// default lease.
+pub(crate) const PAUSES_MS: [u64; 6] = [0, 50, 250, 1000, 4000, 15_000];
 
 /// What a limiter returns while no server can be reached. Error replies always remain errors. Calls that settle, list or
 /// inspect keys always return the error.
@@ -196,14 +195,15 @@ impl Core {
         }
     }
 
-    /// Releases in the background what a call may have reserved whose replies were lost. If that fails, it is held until its
-    /// lease ends.
+    /// Releases in the background what a call may have reserved whose replies were lost, until one release finds it, or two
+    /// do not: the server may grant it after the first, before it notices that the connection is closed, or when it goes on
+    /// after it hung. If that fails, it is held until its lease ends.
     fn release_lost(self: &Arc<Core>, request: &Request) {
         let Some(release) = request.undo_request(None) else { return };
         let core = Arc::clone(self);
         tokio::spawn(async move {
             let mut has_missed = false;
-            for pause in RELEASES_MS {
+            for pause in PAUSES_MS {
                 sleep(Duration::from_millis(pause)).await;
                 match core.send(release.clone()).await {
                     Ok(Outcome::Replies(counts, _)) if counts.contains(&Value::Integer(1)) => {

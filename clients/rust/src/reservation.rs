@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{interval, Instant, MissedTickBehavior};
+use tokio::time::{interval, sleep, Instant, MissedTickBehavior};
 
 use crate::builders::Answered;
 use crate::calls::{Groups, Request, Reserved, Settle};
 use crate::clause::{check_length, Clause};
-use crate::core::Outcome;
+use crate::core::{Outcome, PAUSES_MS};
 use crate::error::listed;
 use crate::reply::Id;
 use crate::server::DEFAULT_TIMEOUT;
@@ -142,6 +142,18 @@ impl HeldLimits {
             limits if limits.is_empty() => Ok(()),
             limits => Err(Error::Lapsed { limits }),
         }
+    }
+
+    /// Ends a settlement that no caller waits for: tries again while nothing could be sent, and reports an error.
+    async fn finish(&self, how: &Settle, mut settled: Result<(), Error>) {
+        for pause in PAUSES_MS {
+            if !matches!(settled, Err(Error::Unreachable { is_sent: false, .. })) {
+                break;
+            }
+            sleep(Duration::from_millis(pause)).await;
+            settled = self.settle(how, None).await;
+        }
+        self.report_unread(how, settled);
     }
 
     /// Reports an error of settling that no caller waits for.
@@ -410,7 +422,7 @@ impl Reservation {
         let (report, settled) = oneshot::channel();
         runtime.spawn(async move {
             if let Err(settled) = report.send(held.settle(&sent, None).await) {
-                held.report_unread(&sent, settled);
+                held.finish(&sent, settled).await;
             }
         });
         let settled = settled.await.unwrap_or_else(|_| Err(Error::runtime_ended()));
@@ -438,7 +450,7 @@ impl Drop for Reservation {
                 true => Settle::Release,
                 false => Settle::Apply(costs),
             });
-            held.report_unread(&how, held.settle(&how, None).await);
+            held.finish(&how, held.settle(&how, None).await).await;
         });
     }
 }

@@ -2,6 +2,8 @@
 //! until all tasks wait.
 
 use std::future::{pending, IntoFuture};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis_ratelimit_client::transport::Value;
@@ -116,6 +118,32 @@ async fn a_reservation_whose_reply_is_lost_is_released_by_one_task() {
     assert!(sent.iter().all(|command| command.starts_with("RL.RELEASE jobs ")), "{sent:?}");
     // The task stops when two releases find nothing.
     assert_eq!(sent.len(), 2);
+}
+
+/// It was held until its lease ended.
+#[tokio::test(start_paused = true)]
+async fn a_settlement_that_could_not_be_sent_is_tried_again() {
+    let is_away = Arc::new(AtomicBool::new(false));
+    let away = Arc::clone(&is_away);
+    let server = Double::new(move |_| {
+        let mut reply = [0, 5, 4, -1, 0].map(Value::Integer).to_vec();
+        reply.push(Value::Bytes(b"x".to_vec()));
+        let is_away = away.load(Relaxed);
+        async move { (!is_away).then(|| vec![Value::Array(reply)]).ok_or("it is away".into()) }
+    });
+    let limiter = limiter_on(&server);
+    let permit = limiter.acquire("jobs", &Semaphore::new(5)).await.unwrap();
+    is_away.store(true, Relaxed);
+    for _ in 0..3 {
+        sleep(MS).await;
+        limiter.held("jobs").await.unwrap_err();
+    }
+    is_away.store(false, Relaxed);
+    server.sent();
+    // Nothing is sent while the breaker is open.
+    drop(permit);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(server.sent(), ["RL.RELEASE jobs x"]);
 }
 
 /// Later bookings do not move up, so a turn that is given back would be booked twice.
