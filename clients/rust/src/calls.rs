@@ -253,6 +253,10 @@ impl Groups {
         self.groups.iter().flat_map(Clause::with_alternatives)
     }
 
+    fn has_policy(&self) -> bool {
+        self.clauses().any(|clause| clause.limit.is_policy())
+    }
+
     /// Returns the only limit, if the call asks it by a command of its own.
     fn single(&self) -> Option<&Clause> {
         self.clauses().next().filter(|_| self.is_single)
@@ -270,7 +274,7 @@ impl Groups {
         };
         Request {
             block: self.options.block,
-            has_policy: self.clauses().any(|clause| clause.limit.is_policy()),
+            has_policy: self.has_policy(),
             is_decision: true,
             undo: takes.then(|| Arc::clone(self)),
             ..Request::new(commands, Some(key_at))
@@ -337,7 +341,7 @@ impl Groups {
     /// Reads the replies to [`charge`].
     fn read_charge(&self, values: &[Value]) -> Result<AllReply, Error> {
         let names = self.clauses().map(|clause| clause.shown_name());
-        without_errors(names.zip(values))?;
+        without_errors(names.zip(values), self.has_policy())?;
         let answers = values.iter().map(Reply::read).collect::<Result<Vec<_>, _>>()?;
         // The limit with the least left, relative to its quantity, decides, as for RL.ALL. Quantities of 0 come last.
         let left = |(clause, answer): (&Clause, &Reply)| {
@@ -442,7 +446,10 @@ pub(crate) fn unreached(allow: bool, quantity: i64, options: &Options) -> Reply 
 }
 
 /// Returns the first error reply among the answers, if there is one. Its text names the limits of all of them.
-fn without_errors<'a>(answers: impl Iterator<Item = (&'a str, &'a Value)>) -> Result<(), Error> {
+fn without_errors<'a>(
+    answers: impl Iterator<Item = (&'a str, &'a Value)>,
+    has_policy: bool,
+) -> Result<(), Error> {
     let mut first: Option<ErrorReply> = None;
     for (name, answer) in answers {
         let Value::Error(error) = answer else { continue };
@@ -454,7 +461,7 @@ fn without_errors<'a>(answers: impl Iterator<Item = (&'a str, &'a Value)>) -> Re
             Some(first) => first.message.push_str(&format!("; {error} (limit {name})")),
         }
     }
-    first.map_or(Ok(()), |error| Err(Error::Server(error)))
+    first.map_or(Ok(()), |error| Err(Error::from_reply(error, has_policy)))
 }
 
 /// A reservation of one limit.
@@ -510,7 +517,7 @@ impl Settle {
             };
             outcomes.push((each.clause.shown_name(), *outcome));
         }
-        without_errors(outcomes.iter().copied())?;
+        without_errors(outcomes.iter().copied(), false)?;
         let is_lapsed = |(_, outcome): &&(&str, &Value)| **outcome != Value::Integer(1);
         Ok(outcomes.iter().filter(is_lapsed).map(|(name, _)| (*name).to_owned()).collect())
     }

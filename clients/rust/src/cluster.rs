@@ -197,6 +197,9 @@ impl Cluster {
         command.arg(b"SLOTS");
         let (server, replies) = self.exchange_on(Slot::for_key(b""), &[command], attempt).await?;
         let table = replies.first().unwrap_or(&Value::Nil);
+        if let Value::Error(error) = table {
+            return Err(server.error(error.clone(), false));
+        }
         let mut masters: Vec<Arc<Server>> = Vec::new();
         for range in array(table)? {
             let [_, _, master] = fields(range)?;

@@ -113,6 +113,15 @@ impl Error {
         matches!(self, Error::Unreachable { .. })
     }
 
+    /// Returns the error that an error reply means. NOPOLICY means [`Error::UnknownPolicy`] only if the call names a policy.
+    pub(crate) fn from_reply(reply: ErrorReply, has_policy: bool) -> Error {
+        match reply.code.as_str() {
+            "DUPLICATE" => Error::Duplicate(reply),
+            "NOPOLICY" if has_policy => Error::UnknownPolicy(reply),
+            _ => Error::Server(reply),
+        }
+    }
+
     pub(crate) fn no_reply_in_time(server: &str, waited: Duration, is_sent: bool) -> Error {
         let reason = format!("{server} did not answer within {} ms", waited.as_millis());
         Error::Unreachable { reason, is_sent }

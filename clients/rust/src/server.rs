@@ -268,17 +268,15 @@ impl Server {
         error
     }
 
-    /// Returns the error that an error reply means. NOPOLICY means [`Error::UnknownPolicy`] only if the call names a policy.
+    /// Returns the error that an error reply of this server means, see [`Error::from_reply`].
     pub fn error(&self, reply: ErrorReply, has_policy: bool) -> Error {
         match reply.code.as_str() {
             _ if is_not_serving(&reply) => Error::lost(&self.name(), &reply.to_string(), false),
-            "DUPLICATE" => Error::Duplicate(reply),
-            "NOPOLICY" if has_policy => Error::UnknownPolicy(reply),
             // Redis has no error code for an unknown command.
             "ERR" if reply.message.to_ascii_lowercase().starts_with("unknown command") => {
                 Error::MissingModule { server: self.name(), reply }
             }
-            _ => Error::Server(reply),
+            _ => Error::from_reply(reply, has_policy),
         }
     }
 }

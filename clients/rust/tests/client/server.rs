@@ -389,6 +389,12 @@ async fn errors_say_what_is_wrong_by_their_code() {
     assert!(error.to_string().contains("no policy has the name gold"), "{error}");
     let error = limiter.all([Clause::take("k", &Window::policy("gold"))]).await.unwrap_err();
     assert!(matches!(error, Error::UnknownPolicy(_)));
+    let used = [("k", Window::policy("gold")), ("l", per_day(1))];
+    let used = used.map(|(key, window)| Clause::take(key, &window));
+    let error = limiter.all(used).force().await.unwrap_err();
+    assert!(matches!(error, Error::UnknownPolicy(_)), "{error:?}");
+    let cluster = Limiter::new(Servers::open_cluster([server.url()]).unwrap());
+    assert_eq!(cluster.top(1).await.unwrap_err().code(), Some("ERR"));
     server.conn().cmd("CONFIG SET ratelimit.policies-only yes");
     let error = limiter.take("k", &per_day(1)).await.unwrap_err();
     assert!(matches!(&error, Error::Server(reply) if reply.code == "NOPOLICY"), "{error:?}");
