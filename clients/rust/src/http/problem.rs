@@ -90,6 +90,7 @@ impl Problem {
 }
 
 impl From<&Error> for Problem {
+    /// An error that becomes [`Problem::Internal`] is reported by an event, because the response does not show it.
     fn from(error: &Error) -> Problem {
         match error {
             Error::Denied(reply) => {
@@ -98,7 +99,10 @@ impl From<&Error> for Problem {
             }
             Error::Busy(_) => Problem::Busy,
             error if error.is_transient() => Problem::ReducedCapacity,
-            _ => Problem::Internal,
+            error => {
+                tracing::error!(%error, "a request could not be decided");
+                Problem::Internal
+            }
         }
     }
 }

@@ -288,7 +288,9 @@ where
                 }
                 Err((problem, error)) => {
                     let mut response = layer.respond.respond(&problem);
-                    insert_headers(&mut response, problem.headers());
+                    if problem == Problem::Busy {
+                        insert_headers(&mut response, problem.headers());
+                    }
                     error.map(|error| response.extensions_mut().insert(error));
                     response.map(ResponseBody::new)
                 }

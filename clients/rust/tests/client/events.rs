@@ -3,15 +3,18 @@
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 
+use redis_ratelimit_client::http::Problem;
 use redis_ratelimit_client::transport::Servers;
-use redis_ratelimit_client::{Limiter, MemoryLimiter, Unreachable};
+use redis_ratelimit_client::{Limiter, MemoryLimiter, Unreachable, Window};
+use serde_json::json;
 use support::{Server, Stop};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Metadata, Subscriber};
 
-use super::{patient, per_day, until, MS, PATIENCE};
+use super::scripted::{value_of, Script};
+use super::{per_day, until, MS, PATIENCE};
 
 /// Records the events of this crate on this thread.
 #[derive(Clone, Default)]
@@ -97,25 +100,36 @@ async fn a_lost_lease_ends_the_future_of_its_reservation_and_is_reported() {
     assert_eq!(events.with(""), ["WARN message=a lease was lost limits=\"\\\"k\\\"\""]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_reservation_that_could_not_be_settled_in_the_background_is_reported() {
     let (events, _guard) = Events::start();
-    let mut server = Server::start();
-    let (limiter, window) = (patient(Servers::open(server.url()).unwrap()), per_day(100));
-    let lapsing = || limiter.acquire("k", &window).lease(MS).renewed(false);
-    let mut lapsed = lapsing().await.unwrap();
-    let given_back = lapsing().await.unwrap();
-    let lost = limiter.acquire("k", &window).renewed(false).await.unwrap();
-    until(|| async { limiter.held("k").await.unwrap().len() == 1 }).await;
-    lapsed.set(5).unwrap();
-    drop(lapsed);
-    until(|| async { events.with("not settled").len() == 1 }).await;
-    assert!(events.with("not settled")[0].contains("the lease ended"));
-    // A reservation that has lapsed need not be released.
-    drop(given_back);
-    limiter.held("k").await.unwrap();
-    server.stop(Stop::Kill);
-    drop(lost);
-    until(|| async { events.with("not settled").len() == 2 }).await;
-    assert!(events.with("not settled")[1].contains("127.0.0.1"));
+    let (script, window) = (Script::default(), per_day(100));
+    let limiter = script.limiter([]);
+    let cases = [
+        (Some(5), json!(0), Some("the lease ended")),
+        // A reservation that has lapsed need not be released.
+        (None, json!(0), None),
+        (None, json!({"error": "READONLY it is a replica"}), Some("READONLY")),
+    ];
+    for (cost, reply, reported) in cases {
+        script.will_reply(vec![value_of(&json!([0, 9, 7, -1, 9, "x"]))]);
+        let mut reservation = limiter.acquire("k", &window).renewed(false).await.unwrap();
+        cost.map(|cost| reservation.set(cost).unwrap());
+        script.will_reply(vec![value_of(&reply)]);
+        events.0.lock().unwrap().clear();
+        drop(reservation);
+        tokio::time::sleep(MS).await;
+        let found = events.with("WARN message=a reservation was not settled");
+        assert_eq!(found.len(), usize::from(reported.is_some()), "{found:?}");
+        assert!(found.iter().all(|event| event.contains(reported.unwrap())), "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_that_becomes_a_response_with_status_500_is_reported() {
+    let (events, _guard) = Events::start();
+    let unknown = MemoryLimiter::new().take("k", &Window::policy("gold")).await.unwrap_err();
+    assert_eq!(Problem::from(unknown).status(), 500);
+    let reported = events.with("ERROR message=a request could not be decided error=NOPOLICY ");
+    assert_eq!(reported.len(), 1);
 }
