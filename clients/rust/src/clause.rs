@@ -218,6 +218,9 @@ impl Clause {
     pub(crate) fn validate(&self, bans: bool) -> Result<(), Error> {
         let Clause { limit, acquires, quantity, options, .. } = self;
         limit.check()?;
+        if limit.is_semaphore() && !acquires {
+            return Err(Error::semaphore_not_acquired());
+        }
         let ban = limit.ban.filter(|_| bans);
         check_length("lease", options.lease)?;
         check_length("ban", ban)?;

@@ -212,6 +212,8 @@ invalid_arguments! {
     cost_of_several() => "the cost of several limits must be set for each by name";
     cost_of_counted(name: &str) => "the limit {name:?} reserves nothing: it was counted when it was asked";
     cost_of_semaphore(name: &str) => "the limit {name:?} is a semaphore, which is only given back";
+    semaphore_not_acquired() =>
+        "a semaphore is acquired, and neither taken from nor closed: the period must not be 0";
     lease_of_semaphore() =>
         "a lease is of a window, and not of a semaphore: the period must not be 0";
     short_lease(least_ms: u64, ms: u64) => "lease must be at least {least_ms} ms, not {ms} ms";

@@ -117,7 +117,8 @@ impl Rate {
 pub struct Window(AnyLimit);
 
 impl Window {
-    /// Creates a window with at most `limit` in any `period`. The server refuses what is out of range.
+    /// Creates a window with at most `limit` in any `period`. The server refuses what is out of range. With a period of 0 it
+    /// is a [`Semaphore`], which is only acquired: another call that uses it is an [`Error::InvalidArgument`].
     pub fn new(limit: u64, period: impl Into<Period>) -> Window {
         Window(AnyLimit::new(Numbers::Window { limit, period: period.into() }))
     }
@@ -383,8 +384,10 @@ impl AnyLimit {
     fn kind(&self) -> Kind {
         match self.numbers {
             Numbers::Rate { .. } => Kind::Rate,
+            Numbers::Window { period: Period { count: 0, .. }, .. } | Numbers::Semaphore(_) => {
+                Kind::Semaphore
+            }
             Numbers::Window { .. } => Kind::Window,
-            Numbers::Semaphore(_) => Kind::Semaphore,
             Numbers::Policy { kind, .. } => kind,
         }
     }

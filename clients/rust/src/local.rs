@@ -69,10 +69,10 @@ fn terms(key: &[u8], window: &Window, lease: Duration, leave: u64) -> Result<Ter
     if limit.ban.is_some() {
         return Err(Error::ban_with("a local limit"));
     }
-    let numbers = window.numbers();
-    if numbers.is_some_and(|(_, period)| period.least_duration().is_zero()) {
+    if limit.is_semaphore() {
         return Err(Error::lease_of_semaphore());
     }
+    let numbers = window.numbers();
     let lease_ms = whole_ms(lease);
     if lease_ms < MIN_LEASE_MS {
         return Err(Error::short_lease(MIN_LEASE_MS, lease_ms));

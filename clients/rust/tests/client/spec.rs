@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis_ratelimit_client::transport::Value;
 use redis_ratelimit_client::{
     All, AllReply, Call, Clause, Cost, Decision, Error, KeyState, Limiter, MemoryLimiter, Period,
-    Rate, Reply, Reservation, Reserve, Semaphore, Window,
+    Rate, Reply, Reservation, Semaphore, Window,
 };
 use serde_json::{json, Map, Value as Json};
 
@@ -16,7 +16,6 @@ use super::MS;
 enum AnyLimit {
     Rate(Rate),
     Window(Window),
-    Semaphore(Semaphore),
 }
 
 fn rate_of(rate: &Json) -> Rate {
@@ -36,9 +35,6 @@ fn limit_of(case: &Json, takes_rate: bool) -> AnyLimit {
             Some(ban) => rate.ban(ban),
             None => rate,
         });
-    }
-    if limit["window"][1] == json!(0) {
-        return AnyLimit::Semaphore(Semaphore::new(number(&limit["window"][0])));
     }
     let window = window(limit);
     AnyLimit::Window(match ban {
@@ -153,10 +149,8 @@ fn clause_of(case: &Json) -> Clause {
     let mut clause =
         match (case["clause"].as_str().unwrap(), limit_of(case, case["clause"] == "throttle")) {
             ("acquire", AnyLimit::Window(window)) => Clause::acquire(key, &window),
-            ("acquire", AnyLimit::Semaphore(semaphore)) => Clause::acquire(key, &semaphore),
             (_, AnyLimit::Window(window)) => Clause::take(key, &window),
             (_, AnyLimit::Rate(rate)) => Clause::take(key, &rate),
-            _ => panic!("{case}"),
         };
     clause = clause.quantity(quantity(case) as u64);
     set!(clause, case, count_denied, check, shadow, count_lapsed;
@@ -191,7 +185,6 @@ async fn close(limiter: &Limiter, case: &Json) -> Result<Reply, Error> {
     match limit_of(case, case["options"]["kind"] == "throttle") {
         AnyLimit::Rate(rate) => limiter.close(key, &rate, length).await,
         AnyLimit::Window(window) => limiter.close(key, &window, length).await,
-        AnyLimit::Semaphore(_) => panic!("{case}"),
     }
 }
 
@@ -221,17 +214,12 @@ async fn take(limiter: &Limiter, case: &Json) -> Result<Reply, Error> {
             set!(call, case, at_most, force, count_denied; leave: number, block: length, by: text, weight: number);
             call.await
         }
-        AnyLimit::Semaphore(_) => panic!("{case}"),
     }
 }
 
-async fn reserve<L: Reserve>(
-    limiter: &Limiter,
-    case: &Json,
-    limit: &L,
-) -> Result<Reservation, Error> {
-    let key = case["key"].as_str().unwrap();
-    let mut call = limiter.acquire(key, limit).quantity(quantity(case) as u64);
+async fn reserve(limiter: &Limiter, case: &Json) -> Result<Reservation, Error> {
+    let AnyLimit::Window(window) = limit_of(case, false) else { panic!("{case}") };
+    let mut call = limiter.acquire(text(&case["key"]), &window).quantity(quantity(case) as u64);
     set!(call, case, at_most, count_lapsed;
         leave: number, lease: length, id: text, block: length, by: text, weight: number);
     call.renewed(false).await
@@ -250,7 +238,6 @@ async fn look(limiter: &Limiter, case: &Json) -> Reply {
         AnyLimit::Rate(rate) => look!(rate),
         AnyLimit::Window(window) if case["call"] == "acquire_ro" => look!(window, reserving),
         AnyLimit::Window(window) => look!(window),
-        AnyLimit::Semaphore(semaphore) => look!(semaphore),
     }
     .unwrap()
 }
@@ -268,14 +255,7 @@ async fn answer(limiter: &Limiter, case: &Json) -> Json {
         "reserve" if case.get("clauses").is_some() => {
             all_as_json(&acquired(acquire_all_of(limiter, case).await))
         }
-        "reserve" => {
-            let result = match limit_of(case, false) {
-                AnyLimit::Window(window) => reserve(limiter, case, &window).await,
-                AnyLimit::Semaphore(semaphore) => reserve(limiter, case, &semaphore).await,
-                AnyLimit::Rate(_) => panic!("{case}"),
-            };
-            reply_as_json(&acquired(result).answers[0])
-        }
+        "reserve" => reply_as_json(&acquired(reserve(limiter, case).await).answers[0]),
         "apply" => json!(limiter.apply(key, ids[0], case["quantity"].as_u64()).await.unwrap()),
         "release" => json!(limiter.release(key, ids).await.unwrap()),
         "renew" => {
@@ -497,10 +477,14 @@ async fn limits_that_contradict_themselves_are_refused_before_anything_is_sent()
     }
     // Each kind of call looks at its limits.
     let wrong = Window::per("5/day").unwrap().tz("UTC");
+    let jobs = Window::new(5, Duration::ZERO);
     for limiter in [&limiter, &*MemoryLimiter::new()] {
         for result in [
             limiter.all([Clause::take("k", &zero)]).await.map(drop),
             limiter.take("k", &wrong).await.map(drop),
+            limiter.take("k", &jobs).await.map(drop),
+            limiter.close("k", &jobs, MS).await.map(drop),
+            limiter.all([Clause::take("k", &jobs)]).await.map(drop),
             limiter.look("k", &wrong).await.map(drop),
             limiter.acquire("k", &wrong).await.map(drop),
             limiter.local("k", &wrong).build().map(drop),
@@ -655,9 +639,9 @@ async fn make_mistake(case: &Json) -> Result<(), Error> {
     }
     let has = |option: &str| case["options"].get(option).is_some();
     if has("by") || has("weight") {
-        return match (case["call"] == "reserve", limit_of(case, false)) {
-            (true, AnyLimit::Window(window)) => reserve(&limiter, case, &window).await.map(drop),
-            _ => take(&limiter, case).await.map(drop),
+        return match case["call"] == "reserve" {
+            true => reserve(&limiter, case).await.map(drop),
+            false => take(&limiter, case).await.map(drop),
         };
     }
     let length = |option: &str| case["options"].get(option).map(parse_length).transpose();
