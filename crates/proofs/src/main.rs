@@ -4,7 +4,8 @@ use redis_ratelimit_proofs::search::{Extent, SearchResult};
 use redis_ratelimit_proofs::worlds::{search_all, Size};
 use std::process::ExitCode;
 
-/// The maximum number of steps in a search. It leads to more than a million states in every large world that has them.
+/// The maximum number of steps in a search, of which a world with lines or leases gets a third. It leads to more than a
+/// million states in every large world that has them.
 const MAX_STEPS: usize = 6_000_000;
 
 fn main() -> ExitCode {

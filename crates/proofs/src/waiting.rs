@@ -474,14 +474,6 @@ impl<'a> WaitingKeyspace for &'a WorldKeyspace<'_> {
         state.lines.take_reply(ticket, state.mono_us);
         state.lines.forget(ticket, state.mono_us);
         state.waiting.retain(|one| one.ticket != ticket);
-        // This serves the lines of the keys of the call, and no others.
-        let asks = |one: &BookedWaiter| &self.world.clients[one.client][one.which].asks;
-        let keys = waiter.iter().flat_map(asks).map(|ask| ask.0).collect::<Vec<_>>();
-        for one in &mut state.waiting {
-            if asks(one).iter().any(|ask| keys.contains(&ask.0)) {
-                one.could_since = None;
-            }
-        }
     }
 
     fn write(&self, _line: LineId, _key: usize, never: Infallible) -> Step {

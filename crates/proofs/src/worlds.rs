@@ -102,7 +102,7 @@ fn world(
     }
 }
 
-/// Searches all worlds of one size, one after the other.
+/// Searches all worlds of one size, one after the other, in at most 8 GB of memory.
 pub fn search_all(size: Size, extent: Extent) -> impl Iterator<Item = SearchResult> {
     let worlds = [
         sliding(size),
@@ -118,9 +118,14 @@ pub fn search_all(size: Size, extent: Extent) -> impl Iterator<Item = SearchResu
         failover(size),
     ];
     let worlds = worlds.into_iter().map(move |world| search(world.name, world, extent));
-    let line = std::iter::once_with(move || search("line", line(size), extent));
-    let lines = std::iter::once_with(move || search("lines", lines(size), extent));
-    let leases = std::iter::once_with(move || search("leases", leases(size), extent));
+    // A state with lines or leases takes kilobytes of memory until its steps have been made.
+    let fewer = match extent {
+        Extent::Steps(steps) => Extent::Steps(steps / 3),
+        other => other,
+    };
+    let line = std::iter::once_with(move || search("line", line(size), fewer));
+    let lines = std::iter::once_with(move || search("lines", lines(size), fewer));
+    let leases = std::iter::once_with(move || search("leases", leases(size), fewer));
     worlds.chain(line).chain(lines).chain(leases)
 }
 
