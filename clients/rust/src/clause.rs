@@ -234,7 +234,7 @@ impl Clause {
             ("ahead", options.ahead.is_some()),
         ]);
         if let Some(what) = excluded.filter(|_| ban.is_some()) {
-            return Err(Error::ban_with(what));
+            return Err(Error::excluded("a ban", what));
         }
         let misused = used(&[
             ("count_denied", options.count_denied && self.kind() != "WINDOW"),
@@ -328,7 +328,7 @@ pub(crate) fn used<'a>(options: &[(&'a str, bool)]) -> Option<&'a str> {
 /// [`Error::InvalidArgument`].
 pub(crate) fn check_length(name: &str, length: Option<Duration>) -> Result<(), Error> {
     match length {
-        Some(Duration::ZERO) => Err(Error::length_of_zero(name)),
+        Some(Duration::ZERO) => Err(Error::zero(name)),
         _ => Ok(()),
     }
 }

@@ -186,19 +186,12 @@ invalid_arguments! {
     period(text: &str, hint: &str) =>
         "{text:?} must be seconds, or a number with a unit of ms, s, min, h, d, w, mo, y{hint}";
     period_of_zero(text: &str) => "the period must be above 0, not as in {text:?}";
-    rate_without_period() => "the period of a rate must be above 0";
-    rate_of_zero() => "the count of a rate must be at least 1, not 0";
     rate_of_months(period: Period) =>
         "the period of a rate must not be in months or years, which differ in length: {period}";
-    buckets_and_fixed() => "a window must not have both buckets and fixed windows";
-    without_fixed(option: &str) => "{option} must be used with fixed windows: call fixed() too";
-    start_first_and_tz() => "a window must not have both a time zone and the start \"first\"";
-    capacity_of_zero() => "capacity must be at least 1, not 0";
     set_by_policy(what: &str, name: &str) => "the server sets the {what} of the policy {name:?}";
     unit(unit: &str) => "unit must be printable ASCII such as \"tokens\", not {unit:?}";
     address(error: &dyn fmt::Display) => "the server's address is not valid: {error}";
     no_nodes() => "there must be at least one node";
-    deadline() => "deadline must be above 0";
     no_clauses() => "there must be at least one limit";
     same_name(name: &str) => "two limits must not have the same name, which is {name:?}";
     option_of_clause(option: &str, command: &str, name: &str) =>
@@ -217,13 +210,12 @@ invalid_arguments! {
     lease_of_semaphore() =>
         "a lease is of a window, and not of a semaphore: the period must not be 0";
     short_lease(least_ms: u64, ms: u64) => "lease must be at least {least_ms} ms, not {ms} ms";
-    ban_with(what: &str) => "a limit with a ban must not be used with {what}";
-    length_of_zero(name: &str) => "{name} must be above 0";
+    /// Of what is a number or a length.
+    zero(name: &str) => "{name} must be above 0";
     needs(option: &str, other: &str) => "{option} must be used with {other}: call {other}() too";
     excluded(option: &str, other: &str) => "{option} must not be used with {other}";
     name_length(most: usize, length: usize) => "by must have 1 to {most} bytes, not {length}";
     weight(most: u64, weight: u64) => "weight must be from 1 to {most}, not {weight}";
-    quantity_of_zero() => "quantity must be at least 1, not 0";
     #[cfg(feature = "tower")]
     no_layer_reserves() => "no layer has reserved anything for this request";
     #[cfg(feature = "memory")]

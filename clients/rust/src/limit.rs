@@ -64,7 +64,7 @@ impl Rate {
     ///
     /// [`Error::InvalidArgument`] if it is 0, or the rate is a policy.
     pub fn capacity(mut self, capacity: u64) -> Result<Rate, Error> {
-        let burst = capacity.checked_sub(1).ok_or_else(Error::capacity_of_zero)?;
+        let burst = capacity.checked_sub(1).ok_or_else(|| Error::zero("capacity"))?;
         match &mut self.0.numbers {
             Numbers::Rate { max_burst, .. } => *max_burst = burst,
             _ => return Err(Error::set_by_policy("capacity", self.0.policy_name().unwrap_or(""))),
@@ -444,9 +444,9 @@ impl AnyLimit {
         let has_kind = buckets.is_some() || *is_fixed || start.is_some() || tz.is_some();
         let is_first = start.as_ref().is_some_and(|start| start.eq_ignore_ascii_case("first"));
         match &self.numbers {
-            Numbers::Rate { count: 0, .. } => Err(Error::rate_of_zero()),
+            Numbers::Rate { count: 0, .. } => Err(Error::zero("the count of a rate")),
             Numbers::Rate { period: Period { count: 0, .. }, .. } => {
-                Err(Error::rate_without_period())
+                Err(Error::zero("the period of a rate"))
             }
             Numbers::Rate { period, .. } if period.as_duration().is_none() => {
                 Err(Error::rate_of_months(*period))
@@ -454,10 +454,10 @@ impl AnyLimit {
             Numbers::Policy { name, .. } if has_kind => {
                 Err(Error::set_by_policy("kind of window", name))
             }
-            _ if start.is_some() && !is_fixed => Err(Error::without_fixed("start")),
-            _ if tz.is_some() && !is_fixed => Err(Error::without_fixed("tz")),
-            _ if tz.is_some() && is_first => Err(Error::start_first_and_tz()),
-            _ if buckets.is_some() && *is_fixed => Err(Error::buckets_and_fixed()),
+            _ if start.is_some() && !is_fixed => Err(Error::needs("start", "fixed")),
+            _ if tz.is_some() && !is_fixed => Err(Error::needs("tz", "fixed")),
+            _ if tz.is_some() && is_first => Err(Error::excluded("tz", "the start \"first\"")),
+            _ if buckets.is_some() && *is_fixed => Err(Error::excluded("buckets", "fixed")),
             _ => Ok(()),
         }
     }

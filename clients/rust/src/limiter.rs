@@ -104,9 +104,7 @@ impl Builder {
     /// # Ok::<(), redis_ratelimit_client::Error>(())
     /// ```
     pub fn build(self) -> Result<Limiter, Error> {
-        if self.deadline == Some(Duration::ZERO) {
-            return Err(Error::deadline());
-        }
+        check_length("deadline", self.deadline)?;
         let core = Core::new(self.servers, self.unreachable, self.deadline);
         Ok(Limiter::with_core(core))
     }

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::calls;
 use crate::clause::Options;
-use crate::core::{Core, Fallback};
+use crate::core::{Clock, Core, Fallback};
 use crate::limit::Limit;
 use crate::period::whole_ms;
 use crate::transport::{Command, Value};
@@ -29,7 +29,7 @@ enum Clocks {
         start: Instant,
     },
     /// The clock of a test, used as both clocks.
-    Set(crate::core::Clock),
+    Set(Clock),
 }
 
 fn as_ns(length: Duration) -> i64 {
@@ -67,7 +67,7 @@ fn terms(key: &[u8], window: &Window, lease: Duration, leave: u64) -> Result<Ter
     let limit = window.to_any();
     limit.check()?;
     if limit.ban.is_some() {
-        return Err(Error::ban_with("a local limit"));
+        return Err(Error::excluded("a ban", "a local limit"));
     }
     if limit.is_semaphore() {
         return Err(Error::lease_of_semaphore());
@@ -170,14 +170,16 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(core: Arc<Core>, window: Window, terms: Terms) -> Result<Shared, Error> {
+    fn new(
+        core: &Arc<Core>,
+        window: &Window,
+        terms: Terms,
+        clock: Option<Clock>,
+    ) -> Result<Shared, Error> {
         process::watch();
-        let clocks = match core.clock() {
-            Some(clock) => Clocks::Set(clock),
-            None => Clocks::System { start: Instant::now() },
-        };
+        let clocks = clock.map_or_else(|| Clocks::System { start: Instant::now() }, Clocks::Set);
         let first = Shared::process(&terms, &clocks, Id::random()?, Handle::try_current().ok());
-        Ok(Shared { core, window, terms, clocks, first })
+        Ok(Shared { core: Arc::clone(core), window: window.clone(), terms, clocks, first })
     }
 
     fn process(terms: &Terms, clocks: &Clocks, prefix: Id, runtime: Option<Handle>) -> Process {
@@ -194,23 +196,21 @@ impl Shared {
     /// Returns the leases of this process.
     #[inline]
     fn current(&self) -> Result<&Process, Error> {
-        if self.first.id == process::id() {
-            return Ok(&self.first);
-        }
         let mut found = &self.first;
         while found.id != process::id() {
-            let child = match found.child.get() {
-                Some(child) => child,
-                None => {
-                    let prefix = Id::random()?;
-                    let made =
-                        || Box::new(Shared::process(&self.terms, &self.clocks, prefix, None));
-                    found.child.get_or_init(made)
-                }
-            };
-            found = child;
+            found = self.child_of(found)?;
         }
         Ok(found)
+    }
+
+    #[cold]
+    fn child_of<'a>(&'a self, parent: &'a Process) -> Result<&'a Process, Error> {
+        if let Some(child) = parent.child.get() {
+            return Ok(child);
+        }
+        let prefix = Id::random()?;
+        let make = || Box::new(Shared::process(&self.terms, &self.clocks, prefix, None));
+        Ok(parent.child.get_or_init(make))
     }
 
     fn error(&self, failure: &Failure<Error>) -> Error {
@@ -438,7 +438,7 @@ impl LocalBuilder<'_> {
     /// [`Error::InvalidArgument`] if the window's period is 0, it has a ban, or the lease is too short.
     pub fn build(self) -> Result<Local, Error> {
         let terms = terms(self.key, self.window, self.lease, self.leave)?;
-        let shared = Shared::new(Arc::clone(self.core), self.window.clone(), terms)?;
+        let shared = Shared::new(self.core, self.window, terms, self.core.clock())?;
         Ok(Local { shared: Arc::new(shared) })
     }
 }
@@ -475,7 +475,7 @@ impl Local {
     #[inline]
     fn decide(&self, quantity: u64, asks: bool) -> Result<Option<Reply>, Error> {
         if quantity == 0 {
-            return Err(Error::quantity_of_zero());
+            return Err(Error::zero("quantity"));
         }
         let process = self.shared.current()?;
         let mut state = process.lock();

@@ -35,16 +35,13 @@ fn wall_ahead_ns() -> i64 {
 /// Local::take whose clock is recorded, to say on which reading it decided.
 fn recorded(limiter: &Limiter, window: &Window, lease_ms: u64) -> Local {
     let terms = terms(b"proof", window, Duration::from_millis(lease_ms), 0).unwrap();
-    let clocks = Clocks::Set(Arc::new(|| {
+    let clock = Arc::new(|| {
         let now = SystemTime::now();
         READ_NS.set(since_1970_ns(now));
         now
-    }));
-    process::watch();
-    let runtime = Handle::try_current().ok();
-    let first = Shared::process(&terms, &clocks, Id::random().unwrap(), runtime);
-    let (core, window) = (Arc::clone(limiter.core()), window.clone());
-    Local { shared: Arc::new(Shared { core, window, terms, clocks, first }) }
+    });
+    let shared = Shared::new(limiter.core(), window, terms, Some(clock)).unwrap();
+    Local { shared: Arc::new(shared) }
 }
 
 fn assert_became_replica(error: &Error) {

@@ -118,7 +118,7 @@ async fn invalid_local_limits_are_refused() {
     let refused = limiter.local("k", &Window::new(3, none)).build().unwrap_err().to_string();
     assert!(refused.contains("must not be 0"), "{refused}");
     let local = limiter.local("k", &window).build().unwrap();
-    assert!(local.take(0).await.unwrap_err().to_string().contains("at least 1"));
+    assert!(local.take(0).await.unwrap_err().to_string().contains("above 0"));
     assert!(!local.take(6).await.unwrap().is_allowed());
     let unknown = Window::policy("gold");
     let unknown = limiter.local("k", &unknown).build().unwrap().take(1).await.unwrap_err();

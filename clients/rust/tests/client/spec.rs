@@ -391,7 +391,7 @@ fn text_that_is_not_a_limit_is_refused() {
     assert!(refused("30/month").ends_with("months or years, which differ in length: 1mo"));
     assert_eq!(refused("3/0s"), "the period must be above 0, not as in \"3/0s\"");
     let capacity = Rate::per("30/min").unwrap().capacity(0);
-    assert_eq!(error_of(capacity), "capacity must be at least 1, not 0");
+    assert_eq!(error_of(capacity), "capacity must be above 0");
     let policy = Rate::policy("free").capacity(1);
     assert_eq!(error_of(policy), "the server sets the capacity of the policy \"free\"");
     for unit in ["tökens", "a\nb"] {
@@ -464,7 +464,7 @@ async fn limits_that_contradict_themselves_are_refused_before_anything_is_sent()
     let limiter = Script::default().limiter([]);
     let zero = Rate::new(0, 0, Duration::from_secs(1));
     for (rate, text) in [
-        (&zero, "the count of a rate must be at least 1"),
+        (&zero, "the count of a rate must be above 0"),
         (&Rate::new(0, 1, Duration::ZERO), "the period of a rate must be above 0"),
         (&Rate::new(0, 1, Period::months(1)), "the period of a rate must not be in months"),
     ] {

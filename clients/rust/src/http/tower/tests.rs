@@ -122,7 +122,7 @@ async fn what_nobody_decides_is_answered_503_unless_it_is_allowed() {
         assert_eq!(response.extensions().get::<Error>().is_some(), is_error);
         assert_eq!(response.body().get_ref().contains("temporary-reduced-capacity"), status == 503);
     }
-    for (error, status) in [(Error::Busy("busy".into()), 503), (Error::quantity_of_zero(), 500)] {
+    for (error, status) in [(Error::Busy("busy".into()), 503), (Error::zero("quantity"), 500)] {
         assert_eq!(Problem::from(error).status(), status);
     }
 }
