@@ -323,10 +323,6 @@ impl<E: Clone> Leases<E> {
         }
     }
 
-    pub fn terms(&self) -> &Terms {
-        &self.terms
-    }
-
     /// Returns whether [`Leases::next_round`] may have something to send since the last call, and clears that mark.
     #[inline]
     pub fn take_due(&mut self) -> bool {
