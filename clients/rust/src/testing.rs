@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value as Json;
 
 use crate::transport::{BoxFuture, Command, Connection, Servers, Value};
-use crate::{Period, Window};
+use crate::{Error, Period, Window};
 
 /// Reads a table. One that is an object is its only element.
 pub(crate) fn table(name: &str) -> Vec<Json> {
@@ -45,16 +45,18 @@ pub(crate) fn set_options(mut window: Window, options: &Json) -> Window {
 }
 
 /// Returns the window of a limit: the name of a policy, or a limit, a period and options.
-pub(crate) fn window(of: &Json) -> Window {
+pub(crate) fn parse_window(of: &Json) -> Result<Window, Error> {
     if let Some(policy) = of.as_str() {
-        return Window::policy(policy);
+        return Ok(Window::policy(policy));
     }
     let [limit, length, options] = of["window"].as_array().unwrap().as_slice() else { panic!() };
-    let window = set_options(Window::new(limit.as_u64().unwrap(), period(length)), options);
-    match options["unit"].as_str() {
-        Some(unit) => window.unit(unit).unwrap(),
-        None => window,
-    }
+    let window = Window::new(limit.as_u64().unwrap(), text(length).parse::<Period>()?);
+    let window = set_options(window, options);
+    options["unit"].as_str().map_or(Ok(window.clone()), |unit| window.clone().unit(unit))
+}
+
+pub(crate) fn window(of: &Json) -> Window {
+    parse_window(of).unwrap()
 }
 
 type Replies<'a> = BoxFuture<'a, Result<Vec<Value>, String>>;

@@ -17,39 +17,24 @@ async fn fetch(local: &Local) {
     tokio::time::timeout(Duration::from_secs(10), fetched).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn several_tasks_and_threads_never_spend_more_than_the_limit() {
     let limiter = MemoryLimiter::new();
     let window = Window::per("200/h").unwrap();
     let local = Arc::new(limiter.local("k", &window).build().unwrap());
     let spent = Arc::new(AtomicUsize::new(0));
-    let tasks: Vec<_> = (0..8)
-        .map(|_| {
-            let (local, spent) = (Arc::clone(&local), Arc::clone(&spent));
-            tokio::spawn(async move {
-                for _ in 0..50 {
-                    if local.take(1).await.unwrap().is_allowed() {
-                        spent.fetch_add(1, Relaxed);
-                    }
-                }
-            })
-        })
-        .collect();
-    let thread = {
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..8 {
         let (local, spent) = (Arc::clone(&local), Arc::clone(&spent));
-        std::thread::spawn(move || {
+        tasks.spawn(async move {
             for _ in 0..50 {
-                if local.try_take(1).unwrap().is_some_and(|reply| reply.is_allowed()) {
+                if local.take(1).await.unwrap().is_allowed() {
                     spent.fetch_add(1, Relaxed);
                 }
-                std::thread::yield_now();
             }
-        })
-    };
-    for task in tasks {
-        task.await.unwrap();
+        });
     }
-    thread.join().unwrap();
+    tasks.join_all().await;
     assert_eq!(spent.load(Relaxed), 200);
 }
 

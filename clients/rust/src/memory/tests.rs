@@ -65,15 +65,6 @@ async fn what_waits_and_is_dropped_leaves_the_line_and_gives_back_what_it_was_gr
     tokio::time::timeout(Duration::from_secs(10), given_back).await.unwrap();
 }
 
-/// It panics like the future of an `async` function, with any limiter.
-#[tokio::test]
-#[should_panic(expected = "resumed after completion")]
-async fn an_answer_that_was_returned_cannot_be_polled_again() {
-    let mut answer = MemoryLimiter::new().take("k", &Rate::per("1/s").unwrap()).into_future();
-    assert!((&mut answer).await.unwrap().is_allowed());
-    let _ = answer.await;
-}
-
 #[tokio::test]
 async fn a_limit_with_a_ban_is_refused_by_calls_that_cannot_ban() {
     let (limiter, second) = (MemoryLimiter::new(), Duration::from_secs(1));

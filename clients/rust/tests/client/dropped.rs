@@ -55,6 +55,26 @@ async fn the_deadline_of_a_call_begins_when_it_is_sent() {
     assert!(call.await.unwrap().is_allowed());
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_a_dropped_call_takes_is_given_back_unless_it_was_used_already() {
+    let (window, rate) = (Window::per("9/min").unwrap(), Rate::per("9/min").unwrap());
+    let reply = [0, 9, 2, -1, 60_000, 7].map(Value::Integer).to_vec();
+    let server = slow(Some((MS * 100, Value::Array(reply))));
+    let limiter = limiter_on(&server);
+    let take = || limiter.take("w", &window);
+    let cases = [
+        (take().quantity(3), vec!["RL.WINDOW w 9 1min -3 MS"]),
+        (take().quantity(30).at_most(), vec!["RL.WINDOW w 9 1min -7 MS"]),
+        (take().quantity(3).force(), vec![]),
+    ];
+    for (call, given_back) in cases {
+        drop_soon(call).await;
+        assert_eq!(sent_later(&server), given_back);
+    }
+    drop_soon(limiter.take("r", &rate).quantity(3)).await;
+    assert_eq!(sent_later(&server), ["RL.THROTTLE r 8 9 1min -3 MS"]);
+}
+
 /// Another holder may have the same id.
 #[tokio::test(start_paused = true)]
 async fn an_id_of_the_callers_is_not_released_unless_the_reply_says_that_it_is_reserved() {

@@ -11,7 +11,7 @@ use support::{Server, Stop};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Metadata, Subscriber};
 
 use super::scripted::{value_of, Script};
 use super::{per_day, until, MS, PATIENCE};
@@ -50,10 +50,12 @@ impl Subscriber for Events {
 }
 
 impl Events {
-    fn start() -> (Events, DefaultGuard) {
+    fn start() -> (Events, (DefaultGuard, Dispatch)) {
         let events = Events::default();
+        // If there were only one, an event that first happens on another thread would be taken for one that nobody wants.
+        let second = Dispatch::new(Events::default());
         let guard = tracing::subscriber::set_default(events.clone());
-        (events, guard)
+        (events, (guard, second))
     }
 
     /// Returns the events that have this text.

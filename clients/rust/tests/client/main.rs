@@ -17,7 +17,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use redis_ratelimit_client::transport::{self, Servers};
-use redis_ratelimit_client::{Limiter, Period, Rate, Window};
+use redis_ratelimit_client::{Error, Limiter, Period, Rate, Window};
 use tokio::time::{sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);

@@ -107,36 +107,24 @@ async fn a_semaphore_holds_up_those_who_come_later() {
 
 #[tokio::test]
 async fn callers_take_turns_in_the_line() {
-    let (server, jobs, many) = (Server::start(), Semaphore::new(1), per_day(100));
-    let limiters = both(&server);
-    let orders = [(1, ["a", "b", "a", "b", "a"]), (2, ["a", "b", "a", "a", "b"])];
-    let cases = limiters.iter().flat_map(|limiter| orders.map(|order| (limiter, order)));
-    for (limiter, (weight, order)) in cases {
-        for is_single in [true, false] {
-            let mut permit = limiter.acquire("{k}jobs", &jobs).await.unwrap();
-            let (granted, mut names) = tokio::sync::mpsc::unbounded_channel();
-            let calls = [("a", weight), ("a", weight), ("a", weight), ("b", 1), ("b", 1)];
-            for (at, (who, weight)) in calls.into_iter().enumerate() {
-                let job = Clause::acquire("{k}jobs", &jobs);
-                let single = limiter.acquire("{k}jobs", &jobs).block(PATIENCE);
-                let several = limiter.acquire_all([job, Clause::take("{k}all", &many)]);
-                let call = match is_single {
-                    true => single.by(who).weight(weight).into_future(),
-                    false => several.block(PATIENCE).by(who).weight(weight).into_future(),
-                };
-                let granted = granted.clone();
-                tokio::spawn(async move {
-                    let mut permit = call.await.unwrap();
-                    granted.send(who).unwrap();
-                    permit.release().await.unwrap();
-                });
-                until(|| async { waiting(limiter, "{k}jobs").await == at as u64 + 1 }).await;
-            }
-            permit.release().await.unwrap();
-            for who in order {
-                assert_eq!(timeout(PATIENCE, names.recv()).await.unwrap(), Some(who));
-            }
-            until(|| async { limiter.held("{k}jobs").await.unwrap().is_empty() }).await;
+    let (server, jobs) = (Server::start(), Semaphore::new(1));
+    for limiter in both(&server) {
+        let mut permit = limiter.acquire("jobs", &jobs).await.unwrap();
+        let (granted, mut names) = tokio::sync::mpsc::unbounded_channel();
+        for (who, ahead) in ["a", "a", "a", "b", "b"].into_iter().zip(0..) {
+            let weight = if who == "a" { 2 } else { 1 };
+            let call = limiter.acquire("jobs", &jobs).block(PATIENCE).by(who).weight(weight);
+            let granted = granted.clone();
+            tokio::spawn(async move {
+                let mut permit = call.await.unwrap();
+                granted.send(who).unwrap();
+                permit.release().await.unwrap();
+            });
+            until(|| async { waiting(&limiter, "jobs").await == ahead + 1 }).await;
+        }
+        permit.release().await.unwrap();
+        for who in ["a", "b", "a", "a", "b"] {
+            assert_eq!(timeout(PATIENCE, names.recv()).await.unwrap(), Some(who));
         }
     }
 }
@@ -163,48 +151,17 @@ async fn a_call_of_several_limits_that_is_dropped_in_the_line_leaves_nothing_hel
 }
 
 #[tokio::test]
-async fn several_reservations_that_were_waited_for_are_renewed_and_settled_as_one() {
-    let (server, jobs, window) = (Server::start(), Semaphore::new(1), per_day(5));
-    for limiter in both(&server) {
-        let mut permit = limiter.acquire("{k}jobs", &jobs).await.unwrap();
-        let clauses = [
-            Clause::acquire("{k}tpm", &window).quantity(3).lease(MS * 3000),
-            Clause::acquire("{k}jobs", &jobs).lease(MS * 3000),
-        ];
-        let mut waits = Box::pin(limiter.acquire_all(clauses).block(PATIENCE).into_future());
-        until_waiting(&mut waits, &limiter, "{k}jobs").await;
-        permit.release().await.unwrap();
-        let mut granted = waits.await.unwrap();
-        sleep(MS * 4000).await;
-        granted.set([("{k}tpm", 2)]).unwrap();
-        granted.apply().await.unwrap();
-        assert_eq!(used(&limiter, "{k}tpm", &window).await, 2);
-        assert_eq!(limiter.held("{k}jobs").await.unwrap(), []);
-    }
-}
-
-#[tokio::test]
 async fn a_key_that_is_closed_keeps_others_away() {
     let server = Server::builder().config("ratelimit.policies upstream WINDOW 9 1s").start();
-    let policies = MemoryLimiter::builder().policies("upstream WINDOW 9 1s").unwrap();
+    let (limiter, window) = (limiter_of(&server), Window::policy("upstream"));
     let (rate, long) = (Rate::per("9/s").unwrap(), MS * 60_000);
-    for limiter in [limiter_of(&server), policies.build().into()] {
-        for window in [Window::per("9/s").unwrap(), Window::policy("upstream")] {
-            let _ = limiter.reset("w").await.unwrap();
-            let closed = limiter.close("w", &window, long).await.unwrap();
-            assert_eq!((closed.is_allowed(), closed.remaining), (true, 0));
-            assert!(closed.reset_after > long / 2);
-            let denied = limiter.take("w", &window).block(MS * 1000).await.unwrap();
-            assert!(denied.retry_after > Some(long / 2), "{denied:?}");
-        }
-        let _ = limiter.close("r", &rate, long).await.unwrap();
-        // A shorter time leaves it as it is.
-        let _ = limiter.close("r", &rate, MS).await.unwrap();
-        let denied = limiter.take("r", &rate).await.unwrap();
-        assert!(denied.retry_after > Some(long / 2), "{denied:?}");
-        let _ = limiter.close("short", &rate, MS * 50).await.unwrap();
-        until(|| async { limiter.take("short", &rate).await.unwrap().is_allowed() }).await;
-    }
+    let closed = limiter.close("w", &window, long).await.unwrap();
+    assert_eq!((closed.is_allowed(), closed.remaining), (true, 0));
+    let denied = limiter.take("w", &window).block(MS * 1000).await.unwrap();
+    assert!(denied.retry_after > Some(long / 2), "{denied:?}");
+    let _ = limiter.close("r", &rate, MS * 50).await.unwrap();
+    assert!(!limiter.take("r", &rate).await.unwrap().is_allowed());
+    until(|| async { limiter.take("r", &rate).await.unwrap().is_allowed() }).await;
 }
 
 #[tokio::test]
@@ -241,70 +198,6 @@ async fn a_policy_that_is_a_semaphore_is_given_back_as_one() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_gives_up_its_place_in_the_line() {
-    let (server, jobs) = (Server::start(), Semaphore::new(1));
-    let limiter = limiter_of(&server);
-    let mut permit = limiter.acquire("jobs", &jobs).await.unwrap();
-    let mut waits = Box::pin(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
-    until_waiting(&mut waits, &limiter, "jobs").await;
-    drop(waits);
-    until(|| async { waiting(&limiter, "jobs").await == 0 }).await;
-    permit.release().await.unwrap();
-    assert_eq!(limiter.held("jobs").await.unwrap(), []);
-    // A dropped call of a window takes nothing either.
-    let window = Window::per("1/s").unwrap();
-    let _ = limiter.take("w", &window).await.unwrap();
-    let mut waits = Box::pin(limiter.take("w", &window).block(PATIENCE).into_future());
-    assert!(timeout(MS, &mut waits).await.is_err());
-    drop(waits);
-    until(|| async { waiting(&limiter, "w").await == 0 }).await;
-    sleep(MS * 1100).await;
-    assert_eq!(used(&limiter, "w", &window).await, 0);
-}
-
-#[tokio::test]
-async fn what_is_granted_to_a_call_that_was_dropped_is_given_back() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.port());
-    let (limiter, direct) = (limiter_at(proxy.port()), limiter_of(&server));
-    let (window, rate, jobs) = (per_day(10), Rate::per("10/day").unwrap(), Semaphore::new(10));
-    let _ = limiter.take("other", &window).await.unwrap();
-    proxy.delay(MS * 200);
-    macro_rules! drop_soon {
-        ($call:expr) => {{
-            let mut call = Box::pin($call.into_future());
-            assert!(timeout(MS * 50, &mut call).await.is_err());
-            drop(call);
-        }};
-    }
-    drop_soon!(limiter.take("{k}w", &window).quantity(3));
-    drop_soon!(limiter.take("{k}r", &rate).quantity(3));
-    drop_soon!(limiter.take("{k}m", &window).quantity(30).at_most());
-    drop_soon!(limiter.acquire("{k}a", &window).quantity(3));
-    let clauses = [
-        Clause::take("{k}1", &window).quantity(2),
-        Clause::acquire("{k}2", &jobs).quantity(2),
-        Clause::take("{k}3", &rate),
-    ];
-    drop_soon!(limiter.acquire_all(clauses));
-    // What `force` counts is not given back.
-    drop_soon!(limiter.take("{k}forced", &window).quantity(3).force());
-    until(|| async { used(&direct, "{k}forced", &window).await == 3 }).await;
-    // They were sent in this order on one connection.
-    until(|| async {
-        let mut left = 0;
-        for key in ["{k}w", "{k}m", "{k}a", "{k}1"] {
-            left += used(&direct, key, &window).await;
-        }
-        for key in ["{k}r", "{k}3"] {
-            left += 10 - direct.look(key, &rate).quantity(0).await.unwrap().remaining;
-        }
-        left + direct.held("{k}2").await.unwrap().len() as u64 == 0
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn what_is_granted_to_a_call_that_waited_and_was_dropped_is_given_back() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
@@ -331,51 +224,20 @@ async fn what_is_granted_to_a_call_that_waited_and_was_dropped_is_given_back() {
 }
 
 #[tokio::test]
-async fn what_is_reserved_for_a_call_that_got_no_reply_is_released() {
+async fn what_a_server_reserves_after_the_deadline_is_released() {
     let server = Server::start();
-    let proxy = Proxy::start(server.port());
-    let servers = Servers::open(url(proxy.port())).unwrap();
-    let builder = Limiter::builder(servers).deadline(DEADLINE);
+    let builder = Limiter::builder(Servers::open(server.url()).unwrap()).deadline(DEADLINE);
     let limiter = builder.unreachable(Unreachable::Allow).build().unwrap();
-    let direct = limiter_of(&server);
-    let (window, jobs, hour) = (per_day(10), Semaphore::new(10), Duration::from_secs(3600));
-    let held = |key| {
-        let direct = direct.clone();
-        async move { direct.held(key).await.unwrap().len() }
-    };
-    let both = || {
-        [Clause::acquire("{k}1", &jobs).lease(hour), Clause::acquire("{k}2", &window).lease(hour)]
-    };
-    // The reply is late.
-    let _ = limiter.take("other", &window).await.unwrap();
-    proxy.delay(DEADLINE * 2);
-    let (late, named) = tokio::join!(
-        limiter.acquire("{k}a", &window).lease(hour).into_future(),
-        limiter.acquire("{k}b", &window).lease(hour).id("mine").into_future(),
-    );
-    assert!(!late.unwrap().reply().reachable && !named.unwrap().reply().reachable);
-    proxy.delay(Duration::ZERO);
-    until(|| async { held("{k}a").await == 0 }).await;
-    // Its caller knows the id, and may try again with it.
-    assert_eq!(held("{k}b").await, 1);
-    // The server hangs while the call is on its way, and then executes it.
-    until(|| async { limiter.take("other", &window).await.unwrap().reachable }).await;
+    let (direct, jobs, hour) = (limiter_of(&server), Semaphore::new(9), Duration::from_secs(3600));
+    until(|| async { limiter.take("other", &per_day(9)).await.unwrap().reachable }).await;
     let frozen = server.freeze();
-    assert!(!limiter.acquire_all(both()).await.unwrap().reply().reachable);
+    let both = ["{k}1", "{k}2"].map(|key| Clause::acquire(key, &jobs).lease(hour));
+    assert!(!limiter.acquire_all(both).await.unwrap().reply().reachable);
     sleep(DEADLINE * 4).await;
     drop(frozen);
     let executed = || server.conn().text("INFO commandstats").to_lowercase().contains("rl.all:");
     until(|| async { executed() }).await;
-    until(|| async { held("{k}1").await + held("{k}2").await == 0 }).await;
-    // The connection is lost.
-    until(|| async { limiter.take("other", &window).await.unwrap().reachable }).await;
-    proxy.delay(PATIENCE);
-    let (lost, ()) = tokio::join!(limiter.acquire_all(both()).into_future(), async {
-        until(|| async { held("{k}1").await == 1 }).await;
-        proxy.hang_up();
-        proxy.delay(Duration::ZERO);
-    });
-    assert!(!lost.unwrap().reply().reachable);
+    let held = async |key| direct.held(key).await.unwrap().len();
     until(|| async { held("{k}1").await + held("{k}2").await == 0 }).await;
 }
 

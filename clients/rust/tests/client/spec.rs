@@ -10,7 +10,7 @@ use redis_ratelimit_client::{
 use serde_json::{json, Map, Value as Json};
 
 use super::scripted::{value_of, Script};
-use super::testing::{period, set_options, table, window};
+use super::testing::{parse_window, period, set_options, table, window};
 use super::MS;
 
 enum AnyLimit {
@@ -23,23 +23,15 @@ fn rate_of(rate: &Json) -> Rate {
 }
 
 /// The limit of a call or of a clause, with the ban that is among its options.
-fn limit_of(case: &Json, takes_rate: bool) -> AnyLimit {
-    let ban = case["options"].get("ban").map(length);
+fn limit_of(case: &Json, takes_rate: bool) -> Result<AnyLimit, Error> {
+    let ban = case["options"].get("ban").map(parse_length).transpose()?;
     let limit = &case["limit"];
-    if let Some(name) = limit.as_str().filter(|_| takes_rate) {
-        return AnyLimit::Rate(Rate::policy(name));
-    }
-    if let Some(rate) = limit.get("rate") {
-        let rate = rate_of(rate);
-        return AnyLimit::Rate(match ban {
-            Some(ban) => rate.ban(ban),
-            None => rate,
-        });
-    }
-    let window = window(limit);
-    AnyLimit::Window(match ban {
-        Some(ban) => window.ban(ban),
-        None => window,
+    Ok(match (limit.as_str(), limit.get("rate"), ban) {
+        (Some(name), _, _) if takes_rate => AnyLimit::Rate(Rate::policy(name)),
+        (_, Some(rate), None) => AnyLimit::Rate(rate_of(rate)),
+        (_, Some(rate), Some(ban)) => AnyLimit::Rate(rate_of(rate).ban(ban)),
+        (_, None, None) => AnyLimit::Window(parse_window(limit)?),
+        (_, None, Some(ban)) => AnyLimit::Window(parse_window(limit)?.ban(ban)),
     })
 }
 
@@ -147,7 +139,7 @@ fn text(json: &Json) -> &str {
 fn clause_of(case: &Json) -> Clause {
     let key = case["key"].as_str().unwrap();
     let mut clause =
-        match (case["clause"].as_str().unwrap(), limit_of(case, case["clause"] == "throttle")) {
+        match (text(&case["clause"]), limit_of(case, case["clause"] == "throttle").unwrap()) {
             ("acquire", AnyLimit::Window(window)) => Clause::acquire(key, &window),
             (_, AnyLimit::Window(window)) => Clause::take(key, &window),
             (_, AnyLimit::Rate(rate)) => Clause::take(key, &rate),
@@ -182,7 +174,7 @@ fn acquire_all_of(limiter: &Limiter, case: &Json) -> Call<Reservation, All> {
 
 async fn close(limiter: &Limiter, case: &Json) -> Result<Reply, Error> {
     let (key, length) = (text(&case["key"]), parse_length(&case["duration"])?);
-    match limit_of(case, case["options"]["kind"] == "throttle") {
+    match limit_of(case, case["options"]["kind"] == "throttle")? {
         AnyLimit::Rate(rate) => limiter.close(key, &rate, length).await,
         AnyLimit::Window(window) => limiter.close(key, &window, length).await,
     }
@@ -203,7 +195,7 @@ fn acquired(result: Result<Reservation, Error>) -> AllReply {
 
 async fn take(limiter: &Limiter, case: &Json) -> Result<Reply, Error> {
     let key = case["key"].as_str().unwrap();
-    match limit_of(case, case["call"] == "throttle") {
+    match limit_of(case, case["call"] == "throttle")? {
         AnyLimit::Rate(rate) => {
             let mut call = limiter.take(key, &rate).quantity(quantity(case));
             set!(call, case, at_most, force; leave: number, block: length, by: text, weight: number, ahead: length);
@@ -218,7 +210,7 @@ async fn take(limiter: &Limiter, case: &Json) -> Result<Reply, Error> {
 }
 
 async fn reserve(limiter: &Limiter, case: &Json) -> Result<Reservation, Error> {
-    let AnyLimit::Window(window) = limit_of(case, false) else { panic!("{case}") };
+    let AnyLimit::Window(window) = limit_of(case, false)? else { panic!("{case}") };
     let mut call = limiter.acquire(text(&case["key"]), &window).quantity(quantity(case) as u64);
     set!(call, case, at_most, count_lapsed;
         leave: number, lease: length, id: text, block: length, by: text, weight: number);
@@ -234,7 +226,7 @@ async fn look(limiter: &Limiter, case: &Json) -> Reply {
             call.await
         }};
     }
-    match limit_of(case, case["call"] == "throttle_ro") {
+    match limit_of(case, case["call"] == "throttle_ro").unwrap() {
         AnyLimit::Rate(rate) => look!(rate),
         AnyLimit::Window(window) if case["call"] == "acquire_ro" => look!(window, reserving),
         AnyLimit::Window(window) => look!(window),
@@ -634,41 +626,18 @@ async fn make_mistake(case: &Json) -> Result<(), Error> {
             false => call.await.map(drop),
         };
     }
-    if case["call"] == "close" {
-        return close(&limiter, case).await.map(drop);
-    }
-    let has = |option: &str| case["options"].get(option).is_some();
-    if has("by") || has("weight") {
-        return match case["call"] == "reserve" {
-            true => reserve(&limiter, case).await.map(drop),
-            false => take(&limiter, case).await.map(drop),
-        };
-    }
-    let length = |option: &str| case["options"].get(option).map(parse_length).transpose();
-    if case["call"] == "renew" {
-        return limiter.renew("k", "a", length("lease")?).await.map(drop);
-    }
-    if let Some(ahead) = length("ahead")? {
-        return limiter.take("k", &Rate::per("2/3s")?).ahead(ahead).await.map(drop);
-    }
-    let [limit, period, options] = case["limit"]["window"].as_array().unwrap().as_slice() else {
-        panic!("{case}")
-    };
-    let mut window =
-        set_options(Window::new(number(limit), text(period).parse::<Period>()?), options);
-    if let Some(unit) = options.get("unit") {
-        window = window.unit(text(unit))?;
-    }
-    if let Some(ban) = length("ban")? {
-        window = window.ban(ban);
-    }
     match text(&case["call"]) {
-        "reserve" => match length("lease")? {
-            Some(lease) => limiter.acquire("k", &window).lease(lease).await.map(drop),
-            None => limiter.acquire("k", &window).await.map(drop),
-        },
-        "local" => limiter.local("k", &window).lease(length("lease")?.unwrap()).build().map(drop),
-        _ => limiter.take("k", &window).await.map(drop),
+        "close" => close(&limiter, case).await.map(drop),
+        "renew" => {
+            let lease = parse_length(&case["options"]["lease"])?;
+            limiter.renew("k", "a", Some(lease)).await.map(drop)
+        }
+        "reserve" => reserve(&limiter, case).await.map(drop),
+        "local" => {
+            let lease = parse_length(&case["options"]["lease"])?;
+            limiter.local("k", &parse_window(&case["limit"])?).lease(lease).build().map(drop)
+        }
+        _ => take(&limiter, case).await.map(drop),
     }
 }
 
