@@ -18,11 +18,11 @@ use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::calls::Request;
 use crate::cluster::Routes;
-use crate::server::{is_not_serving, poll_once, Attempt, DEFAULT_TIMEOUT};
+use crate::server::{is_not_serving, Attempt, DEFAULT_TIMEOUT};
 use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
 use crate::{Error, Limiter};
 
@@ -309,7 +309,7 @@ impl Drop for Awaited {
             let outcome = if call.request.block.is_some() {
                 // Read a reply that has already arrived before the connection is closed.
                 yield_now().await;
-                poll_once(work.as_mut()).await
+                timeout(Duration::ZERO, work.as_mut()).await.ok()
             } else {
                 Some(work.as_mut().await)
             };

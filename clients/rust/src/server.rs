@@ -1,10 +1,9 @@
 //! One server: the connection that its calls share, and its breaker.
 
-use std::future::{poll_fn, Future};
+use std::future::Future;
 use std::pin::{pin, Pin};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -293,15 +292,4 @@ async fn bounded<T>(
     }
     let late = until.elapsed().min(MAX_MORE);
     timeout(late, work).await.ok()
-}
-
-/// Polls a future once, and returns its output if it is ready.
-pub(crate) async fn poll_once<T>(
-    mut work: Pin<&mut (impl Future<Output = T> + ?Sized)>,
-) -> Option<T> {
-    poll_fn(|context| match work.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
 }
