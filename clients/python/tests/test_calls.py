@@ -349,7 +349,8 @@ class Calls(unittest.TestCase):
             )
             fallback = redis_ratelimit.asyncio.Limiter(soon)
             self.assertRaisesRegex(TypeError, "limiter for asyncio", Limiter, now, unreachable=fallback)
-            self.assertRaisesRegex(TypeError, "deadline must be", Limiter, now, deadline="1")
+            self.assertRaisesRegex(TypeError, "deadline must be a number of seconds", Limiter, now, deadline=None)
+            self.assertRaisesRegex(ValueError, "deadline must be a number with a unit", Limiter, now, deadline="1")
             for deadline in 0, "0s", timedelta(0), float("nan"), float("inf"), 1e10:
                 self.assertRaisesRegex(ValueError, "above 0 seconds, and at most", Limiter, now, deadline=deadline)
             self.assertRaisesRegex(TypeError, "timeout", Limiter, now, timeout=1)

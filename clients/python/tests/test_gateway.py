@@ -112,7 +112,7 @@ class Configuration(unittest.TestCase):
             ({"limits": [good], "url": 5}, "^url: url must be a text"),
             ({"limits": [good], "lease": "soon"}, "^lease: lease must be a number with a unit"),
             ({"limits": [good], "lease": "0s"}, "^lease: lease must be at least 1 ms"),
-            ({"limits": [good], "deadline": 0}, "^deadline: deadline must be a number of seconds above 0"),
+            ({"limits": [good], "deadline": 0}, "^deadline: deadline must be above 0 seconds"),
             ({"limits": [good], "deadline": "soon"}, "^deadline: deadline must be a number with a unit"),
             ({"limits": [good], "max_tokens": 0}, "^max_tokens: max_tokens must be an integer from 1"),
             ({"limits": [good], "unreachable": "raise"}, "^unreachable: unreachable must be allow, deny or a share"),

@@ -24,7 +24,7 @@ from . import calls, several
 from .calls import Call
 from .libraries import Copy, DeadlinePassed, Unsent, find_library, kind_of
 from .options import ReserveOptions, ThrottleOptions, WindowOptions
-from .parameters import Key, RateLike, WindowLike, length_ms
+from .parameters import Key, RateLike, WindowLike, milliseconds
 from .replies import AllReply, Busy, Id, MissingModule, Reply, read
 from .servers import FULL_SECONDS, Attempt, ClusterServers, Delivery, Server, SingleServer, pack
 from .several import Reserved
@@ -99,13 +99,11 @@ def _check_unreachable(unreachable: object, asynchronous: bool) -> None:
         raise TypeError(f"{kind_of(unreachable)} is a limiter for asyncio: use redis_ratelimit.asyncio.Limiter")
 
 
-def _deadline_seconds(deadline: Deadline) -> float:
+def deadline_seconds(deadline: Deadline) -> float:
     """Returns a deadline in seconds, after checking it."""
     seconds: object = deadline
-    if isinstance(deadline, timedelta):
-        seconds = deadline.total_seconds()
-    elif isinstance(deadline, str) and (ms := length_ms(deadline)) is not None:
-        seconds = ms / 1000
+    if isinstance(deadline, (str, timedelta)):
+        seconds = milliseconds("deadline", deadline) / 1000
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise TypeError(
             f"deadline must be a number of seconds, a text such as '250ms' or a timedelta, not {deadline!r}"
@@ -159,7 +157,7 @@ class CoreBase:
             self._memory = unreachable._core  # type: ignore[union-attr]
         _check_unreachable(unreachable, asynchronous)
         self.unreachable: Unreachable = unreachable
-        self.deadline = _deadline_seconds(deadline)
+        self.deadline = deadline_seconds(deadline)
         self._copy = Copy(self.library, client, self.deadline)
         settings = self._copy.settings
         self.encoding = settings.get("encoding", "utf-8"), settings.get("encoding_errors", "strict")

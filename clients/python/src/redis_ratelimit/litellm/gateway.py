@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from .. import AllReply, Clause, Policy, Window, headers, semaphore
+from .._internal.core import deadline_seconds
 from .._internal.parameters import milliseconds
 from ..http.headers import is_decided, seconds, wait_ms
 from ..types import Deadline, Duration, WindowLike
@@ -285,10 +286,7 @@ def _duration(value: Any, path: Path) -> Any:
 
 
 def _deadline(value: Any, path: Path) -> Any:
-    if isinstance(value, str):
-        return _duration(value, path)
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    _check(is_number and 0 < value < float("inf"), value, path, "a number of seconds above 0")
+    _checked(path, lambda: deadline_seconds(value))
     return value
 
 
