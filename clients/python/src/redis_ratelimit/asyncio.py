@@ -270,20 +270,20 @@ class Limiter:
     async def throttle(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]) -> Reply:
         """RL.THROTTLE: takes a quantity from a rate. Returns whether that was allowed, what remains, and when to try again.
         A negative quantity gives back."""
-        return await self._core.send(calls.throttle(key, rate, quantity, **options))
+        return await self._core.send(calls.ask("throttle", key, rate, quantity, options))
 
     async def throttle_ro(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
         """RL.THROTTLE_RO: returns what throttle() would return now, and takes nothing."""
-        return await self._core.send(calls.throttle_ro(key, rate, quantity, **options))
+        return await self._core.send(calls.ask("throttle_ro", key, rate, quantity, options))
 
     async def window(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]) -> Reply:
         """RL.WINDOW: counts a quantity in a window, so that no period has more than the limit. Returns what throttle()
         returns. A negative quantity gives back the oldest events."""
-        return await self._core.send(calls.window(key, window, quantity, **options))
+        return await self._core.send(calls.ask("window", key, window, quantity, options))
 
     async def window_ro(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
         """RL.WINDOW_RO: returns what window() would return now, and takes nothing."""
-        return await self._core.send(calls.window_ro(key, window, quantity, **options))
+        return await self._core.send(calls.ask("window_ro", key, window, quantity, options))
 
     @overload
     async def reserve(
@@ -345,7 +345,7 @@ class Limiter:
         self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]
     ) -> Reply:
         """RL.ACQUIRE_RO: returns what reserve() would return now, without an id, and reserves nothing."""
-        return await self._core.send(calls.acquire_ro(key, window, quantity, **options))
+        return await self._core.send(calls.ask("acquire_ro", key, window, quantity, options))
 
     async def apply(self, key: Key, id: Id, quantity: int | None = None) -> bool:
         """RL.APPLY: counts a reservation, or the `quantity` that was really used, which may be more. Returns False if it is

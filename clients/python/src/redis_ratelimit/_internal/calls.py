@@ -1,8 +1,8 @@
 """The calls of one limit, and those that settle, list or inspect: the words of each command, how its reply is read, and the
 reply while Redis cannot be reached. Does no I/O.
 
-For each method of a limiter that sends a call, there is a function of the same name here or in several.py, which returns
-the call.
+Each method of a limiter that sends a call has a function here or in several.py, which returns the call: ask() for those that
+ask one limit, and one of the same name for each of the others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from . import replies
 from .clauses import Clause
@@ -19,9 +19,7 @@ from .parameters import (
     Duration,
     Key,
     Rate,
-    RateLike,
     Window,
-    WindowLike,
     Word,
     duration_word,
     flag,
@@ -33,10 +31,6 @@ from .parameters import (
     whole,
 )
 from .replies import Held, Id, Info, Policy, Reply, TopKey
-
-if TYPE_CHECKING:
-    # typing has Unpack only from Python 3.11 on.
-    from typing_extensions import Unpack
 
 T = TypeVar("T")
 
@@ -112,61 +106,35 @@ _METHODS: dict[str, tuple[str, type[Rate] | type[Window], Any]] = {
 }
 
 
-def _ask(
+def ask(
     method: str, key: Key, limit: Rate | Window | str | None, quantity: int, options: Mapping[str, Any]
 ) -> Call[Reply]:
-    """Returns the call of a method that asks one limit."""
+    """Returns the call of a method that asks one limit: throttle, window, throttle_ro, window_ro, reserve or acquire_ro."""
     command, kind, known = _METHODS[method]
     check_names(method, options, known)
     block, is_ahead = options.get("block"), options.get("ahead") is not None
     force, atmost = options.get("force", False), options.get("atmost", False)
     # Redis never denies a quantity of 0 or below, but one below 0 of RL.ACQUIRE is an error there.
     wanted = 1 if command == "RL.ACQUIRE" and quantity < 0 else quantity
+    words = command, key, *limit_words(limit, kind), whole("quantity", quantity), *option_words(limit, **options), "MS"
     return Call(
-        (command, key, *limit_words(limit, kind), whole("quantity", quantity), *option_words(limit, **options), "MS"),
+        words,
         replies.reader(is_reservation="ACQUIRE" in command, atmost=atmost, ahead=is_ahead),
         key,
         partial(unreached, quantity=wanted, force=force, atmost=atmost, ahead=is_ahead),
         None if block is None else milliseconds("block", block),
+        without_ids=((key, len(words) - 1),) if method == "reserve" and options.get("id") is None else (),
         method=method,
         args=(key, limit, quantity),
         options=options,
     )
 
 
-def throttle(key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]) -> Call[Reply]:
-    return _ask("throttle", key, rate, quantity, options)
-
-
-def window(key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]) -> Call[Reply]:
-    return _ask("window", key, window, quantity, options)
-
-
-def reserve(key: Key, window: WindowLike | None, quantity: int = 1, **options: Unpack[ReserveOptions]) -> Call[Reply]:
-    call = _ask("reserve", key, window, quantity, options)
-    if options.get("id") is None:
-        call.without_ids = ((key, len(call.words) - 1),)
-    return call
-
-
 def close(key: Any, limit: Any, duration: Any, kind: str | None) -> Call[Reply]:
     duration_word("duration", duration)
     if is_semaphore(limit):
         raise ValueError("close must be used with a rate or a window: a semaphore cannot be closed")
-    ask = throttle if method_of(limit, kind) == "throttle" else window
-    return ask(key, limit, 0, force=True, ban=duration)
-
-
-def throttle_ro(key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Call[Reply]:
-    return _ask("throttle_ro", key, rate, quantity, options)
-
-
-def window_ro(key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Call[Reply]:
-    return _ask("window_ro", key, window, quantity, options)
-
-
-def acquire_ro(key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Call[Reply]:
-    return _ask("acquire_ro", key, window, quantity, options)
+    return ask(method_of(limit, kind), key, limit, 0, {"force": True, "ban": duration})
 
 
 def apply(key: Key, id: Id, quantity: int | None = None) -> Call[bool]:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 def reserve(key: Key | Clauses, window: WindowLike | None = None, quantity: int = 1, **options: Any) -> Call[Reply]:
     if isinstance(key, (str, bytes)):
-        return calls.reserve(key, window, quantity, **options)
+        return calls.ask("reserve", key, window, quantity, options)
     if not isinstance(key, (list, tuple)):
         raise TypeError(f"a key must be str or bytes, and several limits a list of clauses, not {key!r}")
     own: Any = {name: value for name, value in options.items() if name in SeveralOptions.__optional_keys__}
