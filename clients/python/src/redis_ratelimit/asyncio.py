@@ -29,9 +29,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+async def _sleep(event: asyncio.Event, seconds: float | None) -> None:
+    """Waits until an event is set or the time is up, and clears the event."""
+    # Not asyncio.wait_for, which up to Python 3.11 may lose a cancellation.
+    timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, event.set)
+    try:
+        await event.wait()
+    finally:
+        if timer is not None:
+            timer.cancel()
+    event.clear()
 
 
 class Local(LocalBase):
@@ -42,9 +49,12 @@ class Local(LocalBase):
     def _reset(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
-        self._due: asyncio.Future[None] | None = None
         self._round: Any = None
-        self._waiting: list[asyncio.Future[None]] = []
+        self._renew_events()
+
+    def _renew_events(self) -> None:
+        # An event belongs to the event loop in which it was first waited for.
+        self._due, self._answered = asyncio.Event(), asyncio.Event()
 
     def _wake(self) -> None:
         self._forget_parent()
@@ -52,14 +62,13 @@ class Local(LocalBase):
         if self._loop is not loop:
             # The event loop before this one may have ended while a round was under way.
             round_, self._round = self._round, None
-            self._task, self._due, self._waiting = None, None, []
-            self._loop = loop
+            self._task, self._loop = None, loop
+            self._renew_events()
             if round_ is not None:
                 self._leases.fail(round_, ConnectionError("the event loop ended"), True)
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._work())
-        elif self._due is not None:
-            _finish(self._due)
+        self._due.set()
 
     async def take(self, quantity: int = 1) -> Reply:
         """Decides as window() does, but in the process if possible. Asks the server if the process holds too little.
@@ -76,7 +85,7 @@ class Local(LocalBase):
         for turn in range(self.ROUNDS):
             awaited = leases.want(quantity, turn > 0)
             while leases.rounds < awaited:
-                await self._wait_for_round()
+                await self._answered.wait()
             error = leases.error_since(awaited)
             reply = leases.take(quantity, True)
             if reply is not None:
@@ -86,15 +95,9 @@ class Local(LocalBase):
         reply = leases.outrun_reply()
         return reply
 
-    async def _wait_for_round(self) -> None:
-        waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waited)
-        await waited
-
     def _wake_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            _finish(each)
+        answered, self._answered = self._answered, asyncio.Event()
+        answered.set()
 
     async def _work(self) -> None:
         try:
@@ -118,23 +121,12 @@ class Local(LocalBase):
                 self._wake_waiting()
                 if seconds is None:
                     return
-                await self._sleep(seconds)
+                await _sleep(self._due, seconds)
                 continue
             replies = await self._core.try_to_send(self._call(round_))
             self._round = None
             self._report(round_, replies)
             self._wake_waiting()
-
-    async def _sleep(self, seconds: float) -> None:
-        """Waits until _wake() is called or the time is up."""
-        loop = asyncio.get_running_loop()
-        due = self._due = loop.create_future()
-        timer = loop.call_later(seconds, _finish, due)
-        try:
-            await due
-        finally:
-            timer.cancel()
-            self._due = None
 
     async def aclose(self) -> None:
         """Settles what is held. What the server refuses to settle, or does not answer for, counts when its lease ends. The
@@ -144,7 +136,7 @@ class Local(LocalBase):
         while not leases.is_settled:
             if self._task is None or self._task.done():
                 self._wake()
-            await self._wait_for_round()
+            await self._answered.wait()
         self._raise_unsettled()
 
     #: The name of the method in the synchronous class.
@@ -460,7 +452,7 @@ class _TaskCore(MemoryCoreBase):
             while not waiter.is_over:
                 seconds = self.memory.sleep_seconds(waiter)
                 if not waiter.is_over:
-                    await self.sleep(waiter.signal, seconds)
+                    await _sleep(waiter.signal.event, seconds)
             return self._read(call, self.memory.take_reply(ticket))
         except BaseException:
             self.memory.withdraw(ticket)
@@ -472,17 +464,6 @@ class _TaskCore(MemoryCoreBase):
     async def settle(self, work: Coroutine[Any, Any, T]) -> T:
         """Awaits a settlement. It cannot be cancelled, because it never suspends."""
         return await work
-
-    async def sleep(self, signal: Any, seconds: float | None) -> None:
-        """Waits until the signal is woken or the time is up."""
-        # Not asyncio.wait_for, which up to Python 3.11 may lose a cancellation.
-        timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, signal.event.set)
-        try:
-            await signal.event.wait()
-        finally:
-            if timer is not None:
-                timer.cancel()
-        signal.event.clear()
 
 
 class MemoryLimiter(MemoryBase, Limiter):

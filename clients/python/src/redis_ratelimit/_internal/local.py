@@ -52,17 +52,6 @@ def read_terms(window: WindowLike, lease: Duration, leave: int) -> Terms:
     return Terms(window.limit, counted_ms, lease_ms, leave)
 
 
-def _waker(local: LocalBase) -> Callable[[], None]:
-    """Returns what the leases call. It does not keep the local limit alive."""
-    reference = weakref.ref(local)
-
-    def wake() -> None:
-        if (found := reference()) is not None:
-            found._wake()
-
-    return wake
-
-
 class LocalBase:
     """A limit that is decided in the process, from what the process has reserved."""
 
@@ -80,12 +69,14 @@ class LocalBase:
         self._pid = 0
         self._forget_parent()
         options = window.options() if isinstance(window, Window) else ()
+        # The leases do not keep the local limit alive.
+        wake = weakref.WeakMethod(self._wake)
         self._leases: Any = native("local()").Leases(
             encode(key, core.encoding),
             [encode(word, core.encoding) for word in limit_words(window, Window)],
             [encode(word, core.encoding) for word in options],
             *terms,
-            wake=_waker(self),
+            wake=lambda: (method := wake()) and method(),
             late_error=core.library.timeout_error,
             clocks=core.clock and (core.clock, core.clock),
         )

@@ -281,9 +281,6 @@ class MemoryCoreBase:
         wanted = id.encode() if isinstance(id, str) else id
         return type(reply) is list and any(held[0] == wanted for held in reply)
 
-    def is_away(self, error: Exception) -> bool:
-        return False
-
     def is_forgiven(self, error: Exception) -> bool:
         return False
 
