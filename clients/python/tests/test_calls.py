@@ -261,7 +261,10 @@ class Calls(unittest.TestCase):
             (TypeError, "period must be", [lambda _: of_window(3, 0.5)]),
             (ValueError, in_words.format("Rate"), [lambda it: it.throttle("k", "5/min")]),
             (ValueError, in_words.format("Window"), [lambda it: it.window("k", "5/min")]),
-            (ValueError, "a semaphore cannot be closed", [lambda it: it.close("k", semaphore(3), "30s")]),
+            (ValueError, "a semaphore has no", [lambda it: it.close("k", semaphore(3), "30s")]),
+            (ValueError, "a semaphore has no", [lambda it: it.window("k", semaphore(3))]),
+            (ValueError, "a semaphore has no", [lambda _: MemoryLimiter().window("k", semaphore(3))]),
+            (ValueError, "a semaphore has no", [lambda _: clause.window("k", semaphore(3))]),
             (ValueError, "the policy 'free' must begin with @", [lambda it: it.window("k", "free")]),
         ]
         for text in "1 hours", "5 per minute", "hour", "", "-1s", "1.5s":

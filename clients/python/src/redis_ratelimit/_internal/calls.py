@@ -23,10 +23,10 @@ from .parameters import (
     Word,
     duration_word,
     flag,
-    is_semaphore,
     limit_words,
     method_of,
     milliseconds,
+    refuse_semaphore,
     text_word,
     whole,
 )
@@ -112,6 +112,8 @@ def ask(
     """Returns the call of a method that asks one limit: throttle, window, throttle_ro, window_ro, reserve or acquire_ro."""
     command, kind, known = _METHODS[method]
     check_names(method, options, known)
+    if command in ("RL.WINDOW", "RL.WINDOW_RO"):
+        refuse_semaphore(limit)
     block, is_ahead = options.get("block"), options.get("ahead") is not None
     force, atmost = options.get("force", False), options.get("atmost", False)
     # Redis never denies a quantity of 0 or below, but one below 0 of RL.ACQUIRE is an error there.
@@ -132,8 +134,6 @@ def ask(
 
 def close(key: Any, limit: Any, duration: Any, kind: str | None) -> Call[Reply]:
     duration_word("duration", duration)
-    if is_semaphore(limit):
-        raise ValueError("close must be used with a rate or a window: a semaphore cannot be closed")
     return ask(method_of(limit, kind), key, limit, 0, {"force": True, "ban": duration})
 
 

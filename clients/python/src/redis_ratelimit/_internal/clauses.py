@@ -17,6 +17,7 @@ from .parameters import (
     is_semaphore,
     limit_words,
     milliseconds,
+    refuse_semaphore,
     whole,
 )
 
@@ -96,6 +97,8 @@ def _clause(command: str, key: Key, limit: Rate | Window | str, quantity: int, *
         raise TypeError(f"a key must be str or bytes, not {key!r}")
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, not {name!r}")
+    if command == "WINDOW":
+        refuse_semaphore(limit)
     kind = Rate if command == "THROTTLE" else Window
     words = command, *limit_words(limit, kind), whole("quantity", quantity), *option_words(limit, **options)
     key_text = key if isinstance(key, str) else key.decode("utf-8", "backslashreplace")

@@ -23,7 +23,7 @@ from .extension import native
 from .libraries import LIBRARIES, error_code, make_reply_error
 from .limiter import Limiter
 from .options import ThrottleOptions, WindowOptions
-from .parameters import Key, Rate, RateLike, Window, WindowLike, Word
+from .parameters import Key, Rate, RateLike, Window, WindowLike, Word, is_semaphore
 from .replies import Duplicate, Id, Reply, UnknownPolicy, read_reply
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ def plain_words(command: str, kind: type[Any], key: object, limit: Any, quantity
     if kind is Rate:
         burst, count, period = limit.__dict__["_words"]
         return command, key, burst, count, period, quantity, "MS"
-    if limit.buckets is not None or limit.fixed:
+    if limit.buckets is not None or limit.fixed or is_semaphore(limit):
         return None
     return command, key, *limit.words(), quantity, "MS"
 

@@ -269,6 +269,12 @@ def is_semaphore(limit: Rate | Window | str | None) -> bool:
     return isinstance(limit, Window) and limit.words()[1] in (0, "0")
 
 
+def refuse_semaphore(limit: Rate | Window | str | None) -> None:
+    """Raises ValueError for a semaphore where something is counted or closed."""
+    if is_semaphore(limit):
+        raise ValueError("a semaphore has no period to count in, and cannot be closed: use reserve or acquire")
+
+
 #: A rate, or the name of a policy of the server with its "@", such as "@free".
 RateLike = Union[Rate, str]
 #: A window, or the name of a policy of the server with its "@".
