@@ -9,6 +9,7 @@ import re
 import socket
 import unittest
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from enum import Enum, IntEnum
 from importlib import import_module
@@ -54,7 +55,7 @@ from .fixtures import (
     settled,
     unexpected,
 )
-from .servers import PATIENCE, until
+from .servers import PATIENCE, until, until_soon
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack, assert_type
@@ -465,6 +466,30 @@ class Settling(unittest.TestCase):
             with self.subTest(replies=replies, options=options):
                 options = {"window": Window(3, "1d"), **options}
                 self.assertEqual(settled(replies, "k", **options), sent)
+
+    def test_a_settlement_that_was_never_sent_and_that_nobody_waits_for_is_tried_again(self) -> None:
+        async def check(recorder: Recorder, fails: bool, unreachable: str, sent: str) -> None:
+            limiter: Any = recorder.limiter(unreachable=unreachable, deadline=PATIENCE)
+            refused = [ConnectionError("Error 111 connecting to h:1. Connection refused.") for _ in range(2)]
+
+            def get_connection(*args: Any) -> Any:
+                if refused:
+                    raise refused.pop()
+                return get(*args)
+
+            with suppress(KeyError):
+                async with entered(limiter.acquire("k", Window(9, 60))):
+                    pool = limiter._core.servers.known()[0].pool
+                    get, pool.get_connection = pool.get_connection, get_connection
+                    if fails:
+                        raise KeyError
+            await until_soon(lambda: recorder.sent[1:] == [sent], "a settlement")
+            await close(limiter)
+
+        for kind in Recorder, AsyncRecorder:
+            with self.subTest(kind=kind.__name__):
+                asyncio.run(check(kind(RESERVED, 1), False, "allow", "RL.APPLY k job"))
+                asyncio.run(check(kind(RESERVED, 1), True, "raise", "RL.RELEASE k job"))
 
     def test_what_happens_without_redis_is_logged(self) -> None:
         lost, window = ConnectionError("refused"), Window(9, 60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
+from copy import copy
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -20,7 +21,7 @@ from ._internal.memory import MemoryBase, MemoryCoreBase, plain_words
 from ._internal.options import AllOptions, LookOptions, ReserveOptions, SeveralOptions, ThrottleOptions, WindowOptions
 from ._internal.parameters import Duration, Key, Rate, RateLike, Window, WindowLike
 from ._internal.replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
-from ._internal.reservation import Cost, ReservationBase, Settle, Step
+from ._internal.reservation import RETRY_SECONDS, Cost, ReservationBase, Settle, Step
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.
@@ -205,10 +206,28 @@ class Reservation(ReservationBase):
 
     async def _end(self, error: BaseException | None) -> None:
         how = self._end_block(error)
-        outcome = await self._try(self._steps(how)) if how else []
+        outcome = await self._try_to_settle(how) if how else []
+        if self._is_retried(outcome, error):
+            # A copy, because this one may be entered again meanwhile.
+            self._core.settle_later(copy(self)._retry(how))
+        else:
+            self._check_settled(outcome, error)
+
+    async def _try_to_settle(self, how: str) -> list[str] | Exception:
+        outcome = await self._try(self._steps(how))
         if how == "apply" and self._is_of_a_semaphore(outcome):
             outcome = await self._try(self._steps("release"))
-        self._check_settled(outcome, error)
+        return outcome
+
+    async def _retry(self, how: str) -> None:
+        """Settles what could not be settled at the end of the block, because nothing could be sent."""
+        outcome: list[str] | Exception = []
+        for seconds in RETRY_SECONDS:
+            await asyncio.sleep(seconds)
+            outcome = await self._try_to_settle(how)
+            if getattr(outcome, "was_sent", True):
+                break
+        self._warn_unsettled(outcome)
 
     async def _try(self, steps: list[Step]) -> list[str] | Exception:
         try:

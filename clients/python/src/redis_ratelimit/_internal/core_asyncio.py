@@ -158,6 +158,10 @@ class AsyncCore(CoreBase):
         # anyio cancels a task again at every await.
         return await asyncio.shield(self._spawn(work, self._settling))
 
+    def settle_later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Settles in the background."""
+        self._spawn(work, self._settling)
+
     async def close(self) -> None:
         """Waits for the settlements of the running loop, but not long, and closes the idle connections."""
         self.enter_loop()

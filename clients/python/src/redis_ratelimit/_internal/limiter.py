@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
+from contextlib import suppress
+from copy import copy
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
@@ -18,7 +21,7 @@ from .local import LocalBase
 from .options import AllOptions, LookOptions, ReserveOptions, SeveralOptions, ThrottleOptions, WindowOptions
 from .parameters import Duration, Key, RateLike, WindowLike
 from .replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
-from .reservation import Cost, ReservationBase, Settle, Step
+from .reservation import RETRY_SECONDS, Cost, ReservationBase, Settle, Step
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.
@@ -178,10 +181,29 @@ class Reservation(ReservationBase):
 
     def _end(self, error: BaseException | None) -> None:
         how = self._end_block(error)
-        outcome = self._try(self._steps(how)) if how else []
+        outcome = self._try_to_settle(how) if how else []
+        if self._is_retried(outcome, error):
+            with suppress(RuntimeError):  # No thread can be started.
+                # A copy, because this one may be entered again meanwhile.
+                threading.Thread(target=copy(self)._retry, args=(how,), daemon=True).start()
+                return
+        self._check_settled(outcome, error)
+
+    def _try_to_settle(self, how: str) -> list[str] | Exception:
+        outcome = self._try(self._steps(how))
         if how == "apply" and self._is_of_a_semaphore(outcome):
             outcome = self._try(self._steps("release"))
-        self._check_settled(outcome, error)
+        return outcome
+
+    def _retry(self, how: str) -> None:
+        """Settles what could not be settled at the end of the block, because nothing could be sent."""
+        outcome: list[str] | Exception = []
+        for seconds in RETRY_SECONDS:
+            time.sleep(seconds)
+            outcome = self._try_to_settle(how)
+            if getattr(outcome, "was_sent", True):
+                break
+        self._warn_unsettled(outcome)
 
     def _try(self, steps: list[Step]) -> list[str] | Exception:
         try:

@@ -28,6 +28,8 @@ Cost = Union[int, Mapping[str, int]]
 RENEWALS_PER_LEASE = 3
 #: The default of the server's setting ratelimit.lease, which is assumed for reservations without a lease of their own.
 DEFAULT_LEASE_MS = 20_000
+#: The pauses before each further try of a settlement that could not be sent and that nobody waits for.
+RETRY_SECONDS = 0.0, 0.05, 0.25, 1.0, 4.0, 15.0
 #: The shortest pause between two renewals.
 MIN_RENEWAL_MS = 5
 
@@ -329,18 +331,28 @@ class ReservationBase:
         """Returns the names of the limits whose reservations had ended, or could not be settled or renewed."""
         return ", ".join(map(repr, self.ids if isinstance(outcome, Exception) else outcome))
 
+    def _is_retried(self, outcome: list[str] | Exception, error: BaseException | None) -> bool:
+        """Returns whether a settlement is tried again in the background: it was never sent, and the end of the block does
+        not raise why."""
+        if not isinstance(outcome, Exception) or getattr(outcome, "was_sent", True):
+            return False
+        return error is not None or self._core.is_forgiven(outcome)
+
+    def _warn_unsettled(self, outcome: list[str] | Exception) -> None:
+        if isinstance(outcome, Exception):
+            # The lease ends by itself.
+            logger.warning("what was reserved of %s could not be settled: %s", self._names(outcome), outcome)
+
     def _check_settled(self, outcome: list[str] | Exception, error: BaseException | None) -> None:
         """Raises what the end of a block raises. `error` is the exception of the block, which is more important."""
-        if not outcome:
+        self._warn_unsettled(outcome)
+        if not outcome or error is not None:
             return
-        names = self._names(outcome)
-        if isinstance(outcome, Exception):
-            logger.warning("what was reserved of %s could not be settled: %s", names, outcome)
-            # The lease ends by itself.
-            if error is None and not self._core.is_forgiven(outcome):
-                raise outcome
-        elif error is None:
+        if not isinstance(outcome, Exception):
+            names = self._names(outcome)
             raise Lapsed(
                 f"{f'the reservation {self.id!r}' if self.id else f'what was reserved of {names}'} had lapsed when its "
                 "work was done"
             )
+        if not self._core.is_forgiven(outcome):
+            raise outcome
