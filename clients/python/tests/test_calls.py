@@ -245,15 +245,7 @@ class Calls(unittest.TestCase):
             (TypeError, "quantity must be an integer", [lambda it: it.throttle("k", rate, "2")]),
             (TypeError, "block must be a text such as '5s'", [lambda it: it.throttle("k", rate, block=0.5)]),
             (TypeError, "a unit: write '5ms' or '5s', not 5$", [lambda it: it.throttle("k", rate, block=5)]),
-            (TypeError, "a unit: write '9ms' or '9s'", [lambda it: it.reserve("k", window, lease=9)]),
-            (
-                TypeError,
-                "a unit",
-                [lambda it: it.throttle("k", rate, ahead=0), lambda it: it.local("k", window, lease=9)],
-            ),
-            (TypeError, "a unit", [lambda it: it.window("k", window, ban=9), lambda it: it.renew("k", "a", 9)]),
-            (TypeError, "a unit", [lambda _: clause.window("k", window, ban=9)]),
-            (TypeError, "a unit", [lambda _: clause.acquire("k", window, lease=9)]),
+            (TypeError, "a unit", [lambda it: it.renew("k", "a", 9), lambda it: it.local("k", window, lease=9)]),
             (TypeError, "must be str or bytes, not 7", [lambda it: it.throttle(7, rate)]),
             (TypeError, "be str or bytes, not None", [lambda it: it.throttle(None, rate), lambda it: it.reset(None)]),
             (TypeError, "a key must be str or bytes", [lambda it: it.acquire(None, window)]),
@@ -433,8 +425,6 @@ class Settling(unittest.TestCase):
             ([RESERVED, 0], {"work": fail, **place}, [released, "KeyError"]),
             # A semaphore is released on success too, also if only its policy or the server says so.
             ([RESERVED, 1], place, [released, "done"]),
-            ([RESERVED, 1], {"window": Window(3, "0")}, [released, "done"]),
-            ([RESERVED, 1], {"window": Window(3, timedelta(0))}, [released, "done"]),
             ([RESERVED, 1], {"settle": "release", **policy}, [released, "done"]),
             ([RESERVED, of_semaphore, 1], policy, [applied, released, "done"]),
             # Any other error releases nothing, whatever its text says.
