@@ -28,7 +28,6 @@ import {
 import { publish } from "./events.js";
 import type { Fallback, Limits } from "./limiter.js";
 import type { Duration } from "./limits.js";
-import { keepReservation, type AllReply } from "./replies.js";
 import { afterReplies, givenUp, limiterClosed, MAX_TIMEOUT_MS, startTimer, within } from "./transport.js";
 import type { Attempt, Transport } from "./transport.js";
 
@@ -336,12 +335,9 @@ export class Core {
   }
 }
 
-/** Returns the reply of a fallback with `reachable: false`. */
+/** Returns a copy of the reply of a fallback, with `reachable: false`. A spread would leave out what is not enumerable. */
 async function markUnreachable<T>(answer: T | Promise<T>): Promise<T> {
-  const original = await answer;
-  const reply = { ...original, reachable: false };
-  // The spread does not copy it, as it is not enumerable.
-  const { reservation } = original as Partial<AllReply>;
-  if (reservation !== undefined) keepReservation(reply as unknown as AllReply, reservation);
-  return reply;
+  const fields = Object.getOwnPropertyDescriptors((await answer) as object);
+  const reachable = { value: false, enumerable: true, configurable: true, writable: true };
+  return Object.defineProperties({}, { ...fields, reachable }) as T;
 }

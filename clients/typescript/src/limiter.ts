@@ -9,7 +9,7 @@ import { Denied, throwIfAborted } from "./errors.js";
 import type { Duration, Integer, Limit, Policy, Rate, Window } from "./limits.js";
 import { Local, type LocalOptions, type Timer } from "./local.js";
 import type * as Options from "./options.js";
-import { keepReservation } from "./replies.js";
+import { addHidden } from "./replies.js";
 import type { AllReply, Held, Info, PolicyCounts, Reply, TopKey } from "./replies.js";
 import { Reservation } from "./reservation.js";
 import { clause, type Clauses } from "./several.js";
@@ -193,17 +193,17 @@ export class Limiter {
     return result;
   }
 
-  /** Asks several limits by RL.ALL, and adds the reservation to the reply. */
+  /** Asks several limits by RL.ALL, and adds the clauses and the reservation to the reply. */
   async #askSeveral(
-    name: "all" | "reserveAll" | "acquireAll",
+    name: "all" | "allRo" | "reserveAll" | "acquireAll",
     clauses: Clauses,
     options: Options.AllOptions = {},
   ): Promise<AllReply> {
     const { value: reply, fallback } = await this.#core.answer(name, clauses, options);
     const limits = clauses.flat();
-    if (options.force !== true && reply.allowed && limits.some(({ reserves }) => reserves)) {
-      keepReservation(reply, new Reservation(fallback ?? this, limits, reply, this.#core));
-    }
+    const isReserved = name !== "allRo" && reply.allowed && limits.some(({ reserves }) => reserves);
+    const reservation = isReserved ? new Reservation(fallback ?? this, limits, reply, this.#core) : undefined;
+    addHidden(reply, limits, reservation);
     return reply;
   }
 
@@ -279,7 +279,7 @@ export class Limiter {
 
   /** RL.ALL_RO: what all would return now. */
   allRo(clauses: Clauses, options: Options.LookAllOptions = {}): Promise<AllReply> {
-    return this.#core.send("allRo", clauses, options);
+    return this.#askSeveral("allRo", clauses, options);
   }
 
   /** DEL: resets the limit of a key. Returns false if nothing was stored. */

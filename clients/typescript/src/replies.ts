@@ -2,6 +2,7 @@
 
 import { quote } from "./check.js";
 import type { Reservation } from "./reservation.js";
+import type { Clause } from "./several.js";
 
 /** The reply to a call that asks a limit. */
 export interface Reply {
@@ -252,10 +253,20 @@ export function readPolicies(reply: unknown): PolicyCounts[] {
   });
 }
 
-/** Adds a reservation to a reply, as a property that is not enumerable: comparing, spreading and printing leave it out. */
-export function keepReservation(reply: AllReply, reservation: Reservation | undefined): void {
+/** The property of a reply with the clauses that were asked. All copies of this package share it. */
+const CLAUSES = Symbol.for("redis-ratelimit-client.clauses");
+
+/**
+ * Adds the clauses and the reservation to a reply, as properties that are not enumerable: comparing, spreading and printing
+ * leave them out.
+ */
+export function addHidden(reply: AllReply, clauses: readonly Clause[], reservation: Reservation | undefined): void {
+  Object.defineProperty(reply, CLAUSES, { value: clauses, configurable: true });
   Object.defineProperty(reply, "reservation", { value: reservation, configurable: true });
 }
+
+/** Returns the clauses that a reply is to, if it has them. */
+export const clausesOf = (reply: object): readonly Clause[] => (reply as { [CLAUSES]?: Clause[] })[CLAUSES] ?? [];
 
 /** Returns the reply to a call while Redis cannot be reached. */
 export function unreached(allowed: boolean, fields: Partial<Reply> = {}): Reply {

@@ -5,8 +5,20 @@ import { describe as suite, test } from "node:test";
 
 import { parseList, type Item } from "structured-headers";
 
-import { Busy, clause, clientAddress, Denied, headers, problem, retryAfter, Window } from "../src/index.js";
-import { ADDRESSES, HEADERS, HTTP, RETRY_AFTER, replyOf, replyWithOptions } from "./fixtures.js";
+import {
+  Busy,
+  clause,
+  clientAddress,
+  Denied,
+  headers,
+  Limiter,
+  MemoryLimiter,
+  problem,
+  retryAfter,
+  semaphore,
+  Window,
+} from "../src/index.js";
+import { ADDRESSES, HEADERS, HTTP, Recorder, refused, RETRY_AFTER, replyOf, replyWithOptions } from "./fixtures.js";
 
 const allowed = replyOf({ limited: 0, limit: 5, remaining: 4, retryAfterMs: null, resetAfterMs: 2000 });
 const denied = replyOf({ limited: 1, limit: 5, remaining: 0, retryAfterMs: 1500, resetAfterMs: 9000 });
@@ -37,6 +49,30 @@ function itemsOf(found: Record<string, string>): [Item, Item][] {
 }
 
 suite("headers", () => {
+  test("a reply to several limits has the limits and the names of its clauses, but not their keys", async () => {
+    const limiter = new MemoryLimiter();
+    const [site, jobs] = [Window.per("1/min"), semaphore(1)];
+    const clauses = [clause.window("key:sk-1", site), clause.acquire("jobs", jobs, { name: "jobs" })];
+    const [allowed, looked, denied] = [
+      await limiter.all(clauses),
+      await limiter.allRo(clauses),
+      await limiter.all(clauses),
+    ];
+    for (const reply of [allowed, looked, denied]) {
+      const policies = headers(reply)["RateLimit-Policy"];
+      assert.equal(policies, '"limit-1";q=1;w=60, "jobs";q=1;qu="concurrent-requests"');
+    }
+    assert.deepEqual(problem(denied)["violated-policies"], ["limit-1", "jobs"]);
+    assert.match(
+      headers(allowed, { names: "site", limits: Window.per("2/day") })["RateLimit-Policy"]!,
+      /^"site";q=1;w=86400, "jobs"/,
+    );
+    // A limiter in `unreachable` keeps them.
+    const fallback = new Limiter(new Recorder(refused()), { unreachable: new MemoryLimiter() });
+    const { RateLimit } = headers(await fallback.all(clauses));
+    assert.match(RateLimit!, /^"limit-1".*"jobs"/);
+  });
+
   test("each reply gives the headers of its case, and a parser of structured fields reads them", () => {
     for (const given of HEADERS) {
       const { reply, ...options } = replyWithOptions(given);

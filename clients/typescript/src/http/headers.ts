@@ -3,14 +3,25 @@
 import { checkFlag, checkOptions, notOneOf, periodMs, quote } from "../check.js";
 import type { Denied } from "../errors.js";
 import type { Limit } from "../limits.js";
-import { hasDenied, inSeconds, isDecided, retryAfterOf, waitMs, type AllReply, type Reply } from "../replies.js";
-import type { Clause } from "../several.js";
+import {
+  clausesOf,
+  hasDenied,
+  inSeconds,
+  isDecided,
+  retryAfterOf,
+  waitMs,
+  type AllReply,
+  type Reply,
+} from "../replies.js";
 
 /** Options of headers. */
 export interface HeaderOptions {
-  /** The limits that were asked. They give each item its quota, window and unit, and a policy gives it a name. */
+  /**
+   * The limits that were asked. They give each item its quota, window and unit, and a policy gives it a name. Default: those
+   * of the clauses, which a reply to several limits knows.
+   */
   limits?: Limit | readonly (Limit | undefined)[] | undefined;
-  /** The names of the items. A name that occurs twice gets a number: "web", "web-2". */
+  /** The names of the items. A name that occurs twice gets a number: "web", "web-2". Default: those given to the clauses. */
   names?: string | readonly (string | undefined)[] | undefined;
   /** The partition key of each limit, such as the tenant that it is counted by, or one for all. Clients can read it. */
   pk?: PartitionKey | readonly (PartitionKey | undefined)[] | undefined;
@@ -145,10 +156,14 @@ function itemsOf(replies: readonly ReplyWithOptions[]): Item[] {
   const taken = new Set<string>();
   return replies.flatMap(({ reply, limits, names, pk, standard = true }) => {
     const answers = "answers" in reply ? reply.answers : [reply];
+    const clauses = clausesOf(reply);
     return answers.map((answer, index): Item => {
-      const limit = checkedLimit([limits].flat()[index]);
+      const clause = clauses[index];
+      const limit = checkedLimit([limits].flat()[index]) ?? clause?.limit;
       const defaultName = answers.length === 1 ? "default" : `limit-${index + 1}`;
-      const wanted = [names].flat()[index] ?? (typeof limit === "string" ? limit.slice(1) : defaultName);
+      // Not the name in the reply, which may be a key.
+      const wanted =
+        [names].flat()[index] ?? clause?.options.name ?? (typeof limit === "string" ? limit.slice(1) : defaultName);
       let name = wanted;
       for (let count = 2; taken.has(name); count += 1) name = `${wanted}-${count}`;
       taken.add(name);
@@ -161,18 +176,12 @@ function itemsOf(replies: readonly ReplyWithOptions[]): Item[] {
 /** A reply, several replies for one request with their options, or what a limiter threw instead: Denied or Busy. */
 export type Answer = Reply | AllReply | readonly ReplyWithOptions[] | Error;
 
-/** Returns the options of the headers for clauses. */
-export const optionsOf = (clauses: readonly Clause[]): HeaderOptions => ({
-  limits: clauses.map(({ limit }) => limit),
-  names: clauses.map(({ options }) => options.name),
-});
-
 /** Returns the reply of Denied; for Busy, that of a denial that no limiter decided. Throws any other error. */
 export function replyOf(error: Error): ReplyWithOptions {
   // It may be of another copy of this package, or of one whose classes were renamed by a minifier.
   if (error.name !== "Busy" && error.name !== "Denied") throw error;
   const { reply, limits = [] } = error as Pick<Denied, "reply"> & Partial<Denied>;
-  return { reply, ...optionsOf(limits) };
+  return { reply, limits: limits.map(({ limit }) => limit), names: limits.map(({ options }) => options.name) };
 }
 
 /** Returns the replies after checking their options. */

@@ -9,7 +9,6 @@ import type { Limiter } from "../limiter.js";
 import type { AllReply, Reply } from "../replies.js";
 import {
   headers,
-  optionsOf,
   problem,
   replyOf,
   STYLE_OPTIONS,
@@ -134,12 +133,7 @@ export function asker<Request, Args extends unknown[]>(
     if (given === null || given === undefined) return undefined;
     const clauses = Array.isArray(given) ? (given as Clauses) : [given as Clause];
     const reply = await askOrHold(limiter, clauses, end).catch((error: Error) => replyOf(error).reply);
-    const found = add(target, ask, {
-      reply,
-      ...style,
-      pk: typeof pk === "function" ? pk(request) : pk,
-      ...optionsOf(clauses.flat()),
-    });
+    const found = add(target, ask, { reply, ...style, pk: typeof pk === "function" ? pk(request) : pk });
     return found && { reply, problem: found };
   };
   return ask;
