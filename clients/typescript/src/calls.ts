@@ -20,8 +20,8 @@ const LIMIT_METHODS = {
   throttleRo: ["RL.THROTTLE_RO", words.checkRate, LOOK],
   window: ["RL.WINDOW", words.checkWindow, [...TAKE, "force", ...words.OWN_OPTIONS.WINDOW]],
   windowRo: ["RL.WINDOW_RO", words.checkWindow, LOOK],
-  reserve: ["RL.ACQUIRE", words.checkWindow, RESERVE_OPTIONS],
-  acquireRo: ["RL.ACQUIRE_RO", words.checkWindow, LOOK],
+  reserve: ["RL.ACQUIRE", words.checkWindowOrSemaphore, RESERVE_OPTIONS],
+  acquireRo: ["RL.ACQUIRE_RO", words.checkWindowOrSemaphore, LOOK],
 } as const;
 
 /** The options of a method that asks one limit. */
@@ -92,6 +92,7 @@ export function closing(
   duration("the time of close", ban, 1);
   const isRate = typeof limit === "object" && limit !== null && "burst" in limit;
   const method = typeof limit === "string" ? kind : isRate ? "throttle" : "window";
+  if (words.isSemaphore(limit)) throw new RangeError("close takes a rate or a window; a semaphore cannot be closed");
   if ((method !== "throttle" && method !== "window") || (kind ?? method) !== method) {
     throw new RangeError(`kind must be "throttle" or "window" as the limit ${quote(limit)} is, not ${quote(kind)}`);
   }

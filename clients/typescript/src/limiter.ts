@@ -80,7 +80,8 @@ export class Limiter {
   /**
    * RL.THROTTLE or RL.WINDOW with FORCE and BAN: closes a key for this time, whatever is counted, so that all callers stay
    * away, also those who wait: for a caller whom an upstream sent away, see {@link retryAfter}. A ban that ends later stays
-   * as it is.
+   * as it is. If `reachable` of the reply is false, the key is closed at most in the limiter in `unreachable`, so usually for
+   * this process only.
    */
   close(key: Key, limit: Limit, ban: Duration, options?: Options.CloseOptions): Promise<Reply>;
   close(...given: unknown[]): unknown {

@@ -36,11 +36,16 @@ export type Group = readonly Clause[];
 /** Several limits. A clause by itself is a group of one. */
 export type Clauses = readonly (Clause | Group)[];
 
+const LIMIT_CHECKS = {
+  THROTTLE: words.checkRate,
+  WINDOW: words.checkWindow,
+  ACQUIRE: words.checkWindowOrSemaphore,
+};
 const CLAUSE_OPTIONS = ["name", "quantity", "leave", "check", "shadow"];
 
 function makeClause(kind: Clause["kind"], key: Key, limit: Limit, options: Clause["options"]): Clause {
   const method = `clause.${kind.toLowerCase()}`;
-  (kind === "THROTTLE" ? words.checkRate : words.checkWindow)(method, limit);
+  LIMIT_CHECKS[kind](method, limit);
   text("key", key);
   checkOptions(method, options, [...CLAUSE_OPTIONS, ...words.OWN_OPTIONS[kind]]);
   const { name = String(key), quantity = 1 } = options;

@@ -35,7 +35,11 @@ function makeCheck(isOwn: (value: unknown) => boolean, parser: string, kind: str
 
 export const checkRate = makeCheck(isRate, "Rate.per", "rate { burst, count, period }", "window");
 const FIELDS = "{ limit, period, buckets?, fixed?, start?, tz?, unit? }";
-export const checkWindow = makeCheck(isWindow, "Window.per", `window ${FIELDS}`, "rate");
+export const checkWindowOrSemaphore = makeCheck(isWindow, "Window.per", `window ${FIELDS}`, "rate");
+export const checkWindow: LimitCheck = (method, limit) => {
+  checkWindowOrSemaphore(method, limit);
+  if (isSemaphore(limit as Limit)) throw new RangeError(`${method} takes a window with a period; 0 is a semaphore`);
+};
 
 /** Returns whether a window is a semaphore; false for a policy, of which only the server knows. */
 export const isSemaphore = (window: Limit): boolean =>

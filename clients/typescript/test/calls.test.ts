@@ -325,6 +325,14 @@ suite("calls", () => {
     }
     await assert.rejects(limiter.throttle("k", window as never), /a rate .*, not the window \{"limit":3/);
     await assert.rejects(limiter.window("k", rate as never), /a window .*, not the rate \{"burst":4/);
+    for (const ask of [
+      () => limiter.window("k", semaphore(1)),
+      () => limiter.windowRo("k", semaphore(1)),
+      () => limiter.close("k", semaphore(1), "30s"),
+      () => clause.window("k", semaphore(1)),
+    ]) {
+      await assert.rejects(async () => ask(), /^RangeError: \S+ takes a .*semaphore/, `${ask}`);
+    }
     assert.deepEqual(recorder.sent, []);
   });
 
