@@ -112,6 +112,7 @@ export class Connections implements Transport {
 
   async #sendOnce(command: Command, attempt: Attempt, isAsking: boolean): Promise<unknown> {
     const isBlocking = command.blockMs !== undefined;
+    attempt.isSent = false;
     const shared = this.#shared?.isReady() ? this.#shared : undefined;
     const copy = isBlocking ? await this.#takeSpare() : (shared ?? (await this.#openShared()));
     // The server takes nothing for a call whose connection is closed while it waits.

@@ -105,6 +105,8 @@ export class Core {
   readonly #unreachable: "raise" | "allow" | "deny" | Fallback;
   /** Undefined for a MemoryLimiter, which always answers. Its clock may stand still. */
   readonly #deadline: number | undefined;
+  /** The errors of calls that were never sent. */
+  readonly #unsent = new WeakSet<object>();
   #isClosed = false;
 
   constructor(client: Client, options: LimiterOptions) {
@@ -130,6 +132,11 @@ export class Core {
   /** Returns whether an error of settling is ignored: Redis cannot be reached, and `unreachable` is not "raise". */
   isForgiven(error: unknown): boolean {
     return this.#unreachable !== "raise" && isUnreachable(error);
+  }
+
+  /** Returns whether an error is that of a call that was never sent, so that it may be sent again. */
+  isUnsent(error: unknown): boolean {
+    return this.#unsent.has(error as object);
   }
 
   /** Returns the reply to the call of this name. */
@@ -159,7 +166,11 @@ export class Core {
     throwIfAborted(call.signal);
     if (this.#isClosed) throw limiterClosed();
     const reply = this.#transport.atOnce?.(call);
-    return reply === undefined ? this.#sendWithinDeadline(call, attempt).then(call.read) : call.read(reply);
+    if (reply !== undefined) return call.read(reply);
+    return this.#sendWithinDeadline(call, attempt).then(call.read, (error: unknown) => {
+      if (attempt.isSent === false && isUnreachable(error)) this.#unsent.add(error);
+      throw error;
+    });
   }
 
   /**
@@ -260,7 +271,10 @@ export class Core {
   #sendWithinDeadline<T>(call: Call<T>, attempt: Attempt): Promise<unknown> {
     const breaker = this.#breakerFor(call.key);
     const refusal = breaker.refusal();
-    if (refusal !== undefined) return Promise.reject(refusal);
+    if (refusal !== undefined) {
+      attempt.isSent = false;
+      return Promise.reject(refusal);
+    }
     const began = performance.now();
     const reply = breaker.isOpen ? this.#probeAndSend(breaker, call, attempt) : this.#send(call, attempt);
     // BLOCK 0 waits without a limit.

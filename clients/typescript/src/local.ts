@@ -14,8 +14,8 @@ import type { Duration, Integer, Policy, Window, Word } from "./limits.js";
 import type { CallOptions, WindowOptions } from "./options.js";
 import { randomName } from "./random.js";
 import { readCount, readId, readIdAndGranted, readReply, replyWith, UnexpectedReply, type Reply } from "./replies.js";
-import type { Attempt } from "./transport.js";
-import { checkCallOptions, checkWindow, isSemaphore, limitOptions, limitWords } from "./words.js";
+import { unref, type Attempt } from "./transport.js";
+import { checkCallOptions, checkWindow, limitOptions, limitWords } from "./words.js";
 
 /** Options of Limiter.local. */
 export interface LocalOptions {
@@ -43,8 +43,7 @@ export const SYSTEM_TIMER: Timer = {
   wall: () => Date.now(),
   after: (ms, callback, isAwaited) => {
     const timer = setTimeout(callback, ms);
-    // A browser's timers are numbers.
-    if (!isAwaited) (timer as { unref?: () => void }).unref?.();
+    if (!isAwaited) unref(timer);
     return () => clearTimeout(timer);
   },
 };
@@ -159,7 +158,6 @@ export class Local {
     const { lease = "100ms", leave = 0 } = options;
     const leaveWord = integer("leave", leave);
     if (leave < 0) throw new RangeError(`leave must be at least 0, not ${leave}`);
-    if (isSemaphore(window)) throw new RangeError("local takes a window with a period; 0 is a semaphore");
     this.#leaseMs = toMilliseconds("lease", lease);
     if (this.#leaseMs < MIN_LEASE_MS) {
       throw new RangeError(`lease must be at least ${MIN_LEASE_MS} ms, not ${quote(lease)}`);

@@ -9,6 +9,7 @@ import type { Integer } from "./limits.js";
 import type { CallOptions, RenewOptions } from "./options.js";
 import type { AllReply, Reply } from "./replies.js";
 import type { Clause, Costs, Reserved } from "./several.js";
+import { unref } from "./transport.js";
 import { isSemaphore, renewWords } from "./words.js";
 
 /** The methods of a limiter that settle or renew a reservation. */
@@ -18,6 +19,8 @@ export type Settler = Pick<Limits, "apply" | "release" | "renew">;
 export const RENEWALS_PER_LEASE = 3;
 /** The lease of a reservation without a lease of its own: the default of the server's setting ratelimit.lease. */
 export const DEFAULT_LEASE_MS = 20_000;
+/** The pauses before a settlement that could not be sent is tried again. */
+const UNSENT_PAUSES_MS = [0, 50, 250, 1000, 4000, 15_000];
 /** The shortest pause between two renewals. */
 export const MIN_RENEWAL_MS = 5;
 
@@ -34,8 +37,8 @@ export class Reservation {
   readonly #costs = new Map<string, Integer>();
   #isSet = false;
   #settled = false;
-  /** The method that was called last, if its signal fired before its reply. It may never have been sent. */
-  #cancelled: "apply" | "release" | undefined;
+  /** The method that was called last, if it was not sent, or its signal fired before its reply. */
+  #unanswered: "apply" | "release" | undefined;
   #leaseMs: number;
   /** The time of performance.now() at which the leases end unless they are renewed. */
   #heldUntil: number;
@@ -164,25 +167,37 @@ export class Reservation {
   /** Applies or releases. Returns the names of the limits whose lease had ended. */
   async #settle(method: "apply" | "release", options: CallOptions): Promise<string[]> {
     const { signal } = options;
-    this.#cancelled = undefined;
+    this.#unanswered = undefined;
     try {
       throwIfAborted(signal);
       this.#settled = true;
       this.#stopRenewing();
       return await this.#settleOrRenew(method, options);
     } catch (error) {
-      if (signal?.aborted) this.#cancelled = method;
+      if (signal?.aborted || this.#core.isUnsent(error)) this.#unanswered = method;
       throw error;
     }
   }
 
   /** @internal Releases after the work failed, unless the work settled. Its error is more useful than one of this. */
   async abandon(): Promise<void> {
-    if (this.#settled && this.#cancelled === undefined) return;
-    await this.release().catch((error: unknown) => this.#reportUnsettled(error));
+    if (this.#settled && this.#unanswered === undefined) return;
+    await this.release().catch((error: unknown) => void this.#settleLater(() => this.release(), error));
   }
 
-  #reportUnsettled(error: unknown): void {
+  /** Tries to settle again, as long as nothing was sent. It does not keep the program running. */
+  async #settleLater(settle: () => Promise<unknown>, firstError: unknown): Promise<void> {
+    let error = firstError;
+    for (const pauseMs of UNSENT_PAUSES_MS) {
+      if (!this.#core.isUnsent(error)) break;
+      await new Promise((resolve) => unref(setTimeout(resolve, pauseMs)));
+      try {
+        await settle();
+        return;
+      } catch (nextError) {
+        error = nextError;
+      }
+    }
     publish("unsettled", () => ({ key: this.#reserved[0]?.key, error }));
   }
 
@@ -192,17 +207,19 @@ export class Reservation {
    */
   async finish(otherwise: "apply" | "release", mayBeSemaphore = false): Promise<void> {
     const wasSettled = this.#settled;
-    if (wasSettled && this.#cancelled === undefined) return;
-    const method = this.#cancelled ?? otherwise;
-    let lapsed: string[];
-    try {
-      // RL.APPLY without a quantity replies ERR only if the reservation is a semaphore's.
-      lapsed = await this.#settle(method, {}).catch((error: unknown) => {
+    if (wasSettled && this.#unanswered === undefined) return;
+    const method = this.#unanswered ?? otherwise;
+    const settle = () =>
+      this.#settle(method, {}).catch((error: unknown) => {
+        // RL.APPLY without a quantity replies ERR only if the reservation is a semaphore's.
         if (mayBeSemaphore && !this.#isSet && codeOf(error) === "ERR") return this.#settle("release", {});
         throw error;
       });
+    let lapsed: string[];
+    try {
+      lapsed = await settle();
     } catch (error) {
-      this.#reportUnsettled(error);
+      void this.#settleLater(settle, error);
       if (this.#core.isForgiven(error)) return;
       throw error;
     }
@@ -278,7 +295,7 @@ export class Reservation {
       const reservation = self.deref();
       if (reservation !== undefined) void reservation.#renewOnce();
     }, this.#renewalMs);
-    (this.#timer as { unref?: () => void }).unref?.();
+    unref(this.#timer);
   }
 
   async #renewOnce(): Promise<void> {

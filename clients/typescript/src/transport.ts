@@ -10,7 +10,7 @@ export interface Attempt {
   over: boolean;
   /** Called by the caller when it sets `over`. */
   abandon?: (() => void) | undefined;
-  /** True if the call was given to a connection, so that the server may have executed it. */
+  /** True if the call was given to a connection, so that the server may have executed it. Undefined if that is unknown. */
   isSent?: boolean;
   /** Ends the use of the connection on which the call was sent. The next call opens another one. */
   retire?: (() => void) | undefined;
@@ -45,6 +45,9 @@ export function afterReplies(act: () => void): void {
   else setTimeout(act, 0);
 }
 
+/** Lets the program end before a timer fires. A browser's timers are numbers, and keep nothing running. */
+export const unref = (timer: unknown): void => (timer as { unref?: () => void }).unref?.();
+
 /** A timer that can be stopped. */
 interface StoppableTimer {
   stop(): void;
@@ -63,11 +66,9 @@ export function startTimer(ms: number, expire: (lateMs: number) => void): Stoppa
   let isStopped = false;
   let isAwaited = true;
   let timer: ReturnType<typeof setTimeout>;
-  // Browsers have no unref.
-  const unref = () => (timer as { unref?: () => void }).unref?.();
   const start = (act: () => void, delay: number) => {
     timer = setTimeout(act, delay);
-    if (!isAwaited) unref();
+    if (!isAwaited) unref(timer);
   };
   start(() => {
     const firstMs = performance.now() - due;
@@ -86,7 +87,7 @@ export function startTimer(ms: number, expire: (lateMs: number) => void): Stoppa
     },
     unref: () => {
       isAwaited = false;
-      unref();
+      unref(timer);
     },
   };
 }

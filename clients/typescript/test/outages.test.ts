@@ -11,9 +11,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { Redis } from "ioredis";
 
-import { Busy, Limiter, type Reply } from "../src/index.js";
+import { Busy, Limiter, type Reply, type Reservation } from "../src/index.js";
 import { isOwnStop, testUnlessStopped } from "./machine.js";
-import { Proxy, Server, SINGLE, until, type Opened } from "./servers.js";
+import { freePort, Proxy, Server, SINGLE, until, type Opened } from "./servers.js";
 
 /** True if the figures are for the table. */
 const IS_EXACT = process.env["OUTAGES_TABLE"] !== undefined;
@@ -377,6 +377,34 @@ for (const [library, open] of SINGLE) {
       assert.equal((await waits).reachable, false);
     };
     testUnlessStopped("hangs while a call waits", withLimiter(open, hangsLater));
+
+    const unsent = async ({ server, proxy }: Setup) => {
+      const opened = open(proxy.port);
+      const limiter = new Limiter(opened.client, { unreachable: "allow", deadline: PATIENT });
+      const [key, window] = ["reserved", { limit: 9, period: "1h" }];
+      const held = () => server.admin.call("RL.HELD", key) as Promise<unknown[]>;
+      // Whether its end or the work itself settles, and whether it fails.
+      for (const work of [
+        () => {},
+        (job: Reservation) => void job.apply().catch(() => {}),
+        () => assert.fail("work"),
+      ]) {
+        const done = limiter.acquire(key, window, async (job) => {
+          proxy.leadTo(await freePort());
+          await sleep(50);
+          work(job);
+        });
+        await done.catch((error: unknown) => assert.ok(error instanceof assert.AssertionError));
+        assert.equal((await held()).length, 1);
+        proxy.leadTo(server.port);
+        await until(async () => (await held()).length === 0);
+        await untilDecided(limiter);
+      }
+      assert.equal((await limiter.windowRo(key, window)).remaining, 7);
+      limiter.close();
+      await opened.close();
+    };
+    test("what could not be sent at the end of the work is settled later", withLimiter(open, unsent));
 
     const slow = async ({ proxy, limiter }: Setup) => {
       await measured(limiter);
