@@ -16,7 +16,6 @@ import { FastifyAdapter } from "@nestjs/platform-fastify";
 import express from "express";
 import { fastify } from "fastify";
 import { Hono } from "hono";
-import { Redis } from "ioredis";
 
 import { rateLimit as ofExpress } from "../src/http/express.js";
 import { rateLimit as ofFastify, rateLimitHook } from "../src/http/fastify.js";
@@ -36,7 +35,7 @@ import {
 } from "../src/index.js";
 import type { AllReply, Clauses, Problem } from "../src/index.js";
 import { replyOf } from "./fixtures.js";
-import { freePort, until } from "./servers.js";
+import { until } from "./servers.js";
 
 const unreached = replyOf({
   limited: 1,
@@ -313,23 +312,6 @@ test("a middleware that asks twice has one item", async () => {
   const limited = ofFetch(new TestLimiter(), () => clause.window("a", SECOND, { name: "a" }));
   const answer = await limited(GET(), (request) => limited(request, () => new Response("hello")));
   assert.equal(answer.headers.get("ratelimit"), '"a";r=0;t=1');
-});
-
-test("a denial by a limiter that decides without Redis is a 429", async () => {
-  const client = new Redis(await freePort(), "127.0.0.1", { lazyConnect: true, retryStrategy: () => null });
-  client.on("error", () => {});
-  for (const [unreachable, status, retryAfter] of [
-    [new TestLimiter(), 429, "1"],
-    ["deny", 503, null],
-  ] as const) {
-    const limiter = new Limiter(client, { unreachable, deadline: 1000 });
-    const limited = ofFetch(limiter, () => clause.window("a", Window.per("1/s"), { name: "a" }));
-    await limited(GET(), () => new Response("hello"));
-    const answer = await limited(GET(), () => new Response("hello"));
-    assert.deepEqual([answer.status, answer.headers.get("retry-after")], [status, retryAfter]);
-    limiter.close();
-  }
-  client.disconnect();
 });
 
 test("a reservation is held while the body of a response is read, or until it is given up", async () => {

@@ -126,19 +126,6 @@ for (const [kind, open] of KINDS) {
       }
     });
 
-    test("a reservation is settled by hand", async () => {
-      const window = { limit: 10, period: "1h" };
-      const one = await limiter.reserve("k", window, { quantity: 4, lease: 60_000 });
-      const two = await limiter.reserve("k", window, { quantity: 3, id: "two" });
-      const held = await limiter.held("k");
-      assert.deepEqual([held[0]?.id, held[0]?.quantity, held[1]?.id], [one.id, 4, two.id]);
-      assert.equal(await limiter.renew("k", "two", { lease: 90_000 }), true);
-      assert.ok((await limiter.held("k"))[1]!.leftMs > 80_000);
-      assert.equal(await limiter.apply("k", one.id!, 6), true);
-      assert.equal(await limiter.release("k", "two", "three"), 1);
-      assert.equal((await limiter.windowRo("k", window)).remaining, 4);
-    });
-
     test("a call that waits holds up no other", async () => {
       const rate = { burst: 0, count: 1, period: "700ms" };
       const waited = await took(async () => {

@@ -130,12 +130,6 @@ suite("several limits as one", () => {
     }
   });
 
-  test("a lease that ended first is thrown with its limit", async () => {
-    const limiter = new Limiter(new Recorder(RESERVED, ...QUEUED, [1, 0]));
-    const late = limiter.acquire(PAIR, {}, () => {});
-    await assert.rejects(late, (error) => error instanceof Lapsed && /what was reserved of "b"/.test(error.message));
-  });
-
   test("what the server refuses before EXEC is the error", async () => {
     const aborted = new ErrorReply("EXECABORT Transaction discarded because of previous errors.");
     const recorder = new Recorder(RESERVED, "OK", "QUEUED", new ErrorReply("NOPERM no permissions"), aborted);

@@ -2,7 +2,7 @@
 
 import { limiterOf, prefixOf, type ClientOrLimits } from "./counting.js";
 import type { Limits } from "../limiter.js";
-import type { Reply } from "../replies.js";
+import { inSeconds, type Reply } from "../replies.js";
 
 /** Options of the storage. */
 export interface ThrottlerStorageOptions {
@@ -21,8 +21,6 @@ export interface ThrottlerRecord {
   /** The time until a request is allowed again; 0 if this one was. */
   timeToBlockExpire: number;
 }
-
-const inSeconds = (ms: number): number => Math.ceil(ms / 1000);
 
 /**
  * A `ThrottlerStorage` of @nestjs/throttler on a server with redis-ratelimit. Each request is one RL.WINDOW, which counts in

@@ -7,7 +7,7 @@
 import type { Reply } from "../replies.js";
 import { PROBLEM_TYPE } from "./headers.js";
 import type { LimitsOf, RequestLimiter, StyleOptions } from "./middleware.js";
-import { bodyOf, nodeAsker } from "./node.js";
+import { nodeAsker } from "./node.js";
 
 export type { LimitsOf, RequestLimiter, RequestLimits, StyleOptions } from "./middleware.js";
 
@@ -51,7 +51,7 @@ export function rateLimit<Request, Res extends ResponseLike>(
         if (options.denied !== undefined) return void (await options.denied(request, response, denial.reply));
         response.statusCode = denial.problem.status;
         response.setHeader("Content-Type", PROBLEM_TYPE);
-        return void response.end(bodyOf(denial.problem));
+        return void response.end(JSON.stringify(denial.problem));
       }
     } catch (error) {
       return next(error);

@@ -9,7 +9,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { Reply } from "../replies.js";
 import { PROBLEM_TYPE } from "./headers.js";
 import type { LimitsOf, RequestLimiter, StyleOptions } from "./middleware.js";
-import { bodyOf, nodeAsker } from "./node.js";
+import { nodeAsker } from "./node.js";
 
 export type { LimitsOf, RequestLimiter, RequestLimits, StyleOptions } from "./middleware.js";
 
@@ -47,7 +47,7 @@ export function rateLimitHook(
     const denial = await ask(response, request);
     if (denial === undefined) return undefined;
     if (options.denied !== undefined) await options.denied(request, response, denial.reply);
-    else response.code(denial.problem.status).type(PROBLEM_TYPE).send(bodyOf(denial.problem));
+    else response.code(denial.problem.status).type(PROBLEM_TYPE).send(JSON.stringify(denial.problem));
     return response;
   };
 }

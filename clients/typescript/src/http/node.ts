@@ -3,11 +3,7 @@
 import type { ServerResponse } from "node:http";
 import { finished } from "node:stream";
 
-import type { Problem } from "./headers.js";
 import { asker, isRefusal, type Denial } from "./middleware.js";
-
-/** Returns the body of a refusal. */
-export const bodyOf = (refused: Problem): string => JSON.stringify(refused);
 
 /** The longest time for which what a request reserved is held after its client has hung up, in milliseconds. */
 const ABANDONED_MS = 60_000;
