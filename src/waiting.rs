@@ -41,8 +41,8 @@ use commands::decide::{count_denial, give_back, AwaitedLimit};
 use commands::error::Error;
 use commands::keyspace::Keyspace;
 use commands::waiting::{
-    decide_waiting, deny, is_granted, take_steps, try_heads, Decisions, Position, Step, TimedReply,
-    Trial, WaitingCall, WaitingKeyspace,
+    decide_waiting, is_granted, take_steps, try_heads, Decisions, Step, TimedReply, Trial,
+    TrialKind, WaitingCall, WaitingKeyspace,
 };
 use engine::line::{
     deadline_us, LineId, LineTypes, Lines, NewWaiter, Ticket, TimerChange, WaiterReply, WorkCause,
@@ -50,7 +50,7 @@ use engine::line::{
 use engine::reservation::id_from_random;
 use engine::store::EmptiedKey as _;
 use engine::text::ShortText;
-use engine::{DbKey, Decision, Mode, OwnedDbKey, Request};
+use engine::{DbKey, Decision, OwnedDbKey, Request};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -470,8 +470,17 @@ impl ServerEvents for WaitEvents {
 
 impl BlockedEvents for WaitEvents {
     fn answer(ctx: Context, wait: WaitNumber) {
-        let state = State::get();
-        let Some((waiter, result)) = take_reply(state, ctx, wait) else { return };
+        let (state, ticket) = (State::get(), Ticket::from_number(wait));
+        let reply = state.waiting.change(|lines, now_us| lines.take_reply(ticket, now_us));
+        let (waiter, result) = match reply {
+            // Before 7.2, CLIENT UNBLOCK asks again for a wait that we ended in the same iteration of the event loop.
+            None => return,
+            Some(WaiterReply::Ended { call, reply }) => (call, reply.result),
+            Some(WaiterReply::Unblocked { call, key, was_head }) => {
+                let denied = deny_unblocked(state, ctx, ticket, &call.call, &key, was_head);
+                (call, denied)
+            }
+        };
         let Some(command) = ServerCommand::find(state, waiter.command) else { return };
         let result = result.and_then(|decisions| waiter.call.write_reply(&ctx, &decisions));
         end_call(ctx, command, result.map_err(Into::into));
@@ -507,31 +516,28 @@ impl BlockedEvents for WaitEvents {
     }
 }
 
-/// Returns the reply to a waiter whose wait has ended, by a grant, a timeout or CLIENT UNBLOCK. `None` if it has its reply:
-/// before 7.2, CLIENT UNBLOCK asks again for a wait that we ended in the same iteration of the event loop.
-fn take_reply(
+/// Denies a call whose wait the server has ended (CLIENT UNBLOCK). The callback must not write, so what the denial counts is
+/// written later.
+fn deny_unblocked(
     state: &'static State,
     ctx: Context,
-    wait: WaitNumber,
-) -> Option<(ServerWaiter, Result<Decisions, Error>)> {
-    let (waiting, ticket) = (&state.waiting, Ticket::from_number(wait));
-    let reply = waiting.change(|lines, now_us| lines.take_reply(ticket, now_us))?;
-    let (call, line_key, was_head) = match reply {
-        WaiterReply::Ended { call, reply } => return Some((call, reply.result)),
-        WaiterReply::Unblocked { call, key, was_head } => (call, key, was_head),
-    };
-    // The reply is a denial. This callback must not write.
+    ticket: Ticket,
+    call: &WaitingCall,
+    line_key: &OwnedDbKey,
+    was_head: bool,
+) -> Result<Decisions, Error> {
     let key = OwnedString::new(&line_key.name);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: command_time_us() };
-    // While the server refuses writes, a denial counts nothing.
-    let mode = if may_accept_writes(ctx) { Mode::Final } else { Mode::Look };
-    let (keyspace, position) = (ServerKeyspace::new(state), Position::Left { was_head });
-    let denied = deny(&keyspace, key_ctx, ticket, &call.call, position, mode);
-    if let Ok(decisions) = &denied {
-        for (key, request) in call.call.counted_denials(decisions) {
-            let write = PendingWrite::CountDenial(*request);
-            waiting.change(|lines, now_us| lines.add_write(key, write, now_us));
-        }
+    let kind = match may_accept_writes(ctx) {
+        true => TrialKind::Unblock { was_head },
+        false => TrialKind::Look,
+    };
+    let keyspace = ServerKeyspace::new(state);
+    let trial = Trial::new(&keyspace, key_ctx, ticket, call, kind);
+    let (decisions, _) = keyspace.decide_on_its_keys(key_ctx, None, trial)?;
+    for (key, request) in call.counted_denials(&decisions) {
+        let write = PendingWrite::CountDenial(*request);
+        state.waiting.change(|lines, now_us| lines.add_write(key, write, now_us));
     }
-    Some((call, denied))
+    Ok(decisions)
 }

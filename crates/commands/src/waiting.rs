@@ -8,13 +8,13 @@
 //! WaitingKeyspace::wake           by each command that may change the key, before it takes and after it gives back
 //!   try_heads                       try_head for the head, and after each grant for the next one
 //! the server's timer              when the head could be granted, a wait times out, or others may have changed the key
-//!   take_steps                      makes the writes that are left, try_head, and deny for calls whose time is up
-//!     try_head, deny
+//!   take_steps                      makes the writes that are left, try_head, and dismiss for calls whose time is up
+//!     try_head, dismiss
 //!       decide_on_its_keys            finds the keys of the call
 //!         decide_waiting                the steps of crate::decide: it is granted, waits on, or is denied in the end
 //!       WaitingKeyspace::deliver      ends the wait with the decisions or an error, and lets the client go
 //! CLIENT UNBLOCK                  the server has ended the wait
-//!   deny                            as when the time is up, but what it counts is written later
+//!   decide_on_its_keys              as when the time is up, but what it counts is written later
 //!
 //! the client gets its reply
 //!   WaitingCall::write_reply        from the decisions with which the wait ended
@@ -194,42 +194,73 @@ pub fn is_granted(result: &Result<Decisions, Error>) -> bool {
     result.as_ref().is_ok_and(|decisions| decisions.iter().all(allows))
 }
 
-/// A call that waits, on all of its keys, and the place at which it is decided.
+/// A call that waits, which is decided on all of its keys.
 #[derive(Clone, Copy)]
 pub struct Trial<'w> {
     pub ticket: Ticket,
     pub call: &'w WaitingCall,
     /// The index of the limit in whose line it stands or stood last.
     pub at: usize,
-    /// Its place in that line.
-    pub position: Position,
-    pub mode: Mode,
+    pub kind: TrialKind,
 }
 
-/// The place of a call in its line.
+/// Why a call that waits is decided, and what becomes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Position {
-    /// The first.
-    Head,
-    /// Others stand before it.
-    Behind,
-    /// It has left the line, because the server has ended its wait. It is denied, and nothing is written.
-    Left { was_head: bool },
+pub enum TrialKind {
+    /// It is the head of its line. If it is denied, it goes on waiting.
+    Try,
+    /// It is the head of its line and its time is up. If it is denied, its wait is over and the denial counts.
+    LastTry,
+    /// Its time is up, and others stand before it. It is denied, and the denial counts.
+    Dismiss,
+    /// Its time is up, but nothing can be written. It is denied by looking, and the denial does not count.
+    Look,
+    /// The server has ended its wait, in a callback that must not write. It is denied, and the denial counts, but what was
+    /// planned is not written.
+    Unblock { was_head: bool },
 }
 
-impl Trial<'_> {
+impl<'w> Trial<'w> {
+    /// Creates a trial of a call that stands, or stood last, in the line on `key`.
+    pub fn new<S: WaitingKeyspace>(
+        keyspace: &S,
+        key: S::Key,
+        ticket: Ticket,
+        call: &'w WaitingCall,
+        kind: TrialKind,
+    ) -> Trial<'w> {
+        let at = match call.keys().len() {
+            1 => 0,
+            _ => call.index_of(keyspace.name(key).borrowed()).unwrap_or_default(),
+        };
+        Trial { ticket, call, at, kind }
+    }
+
+    /// Returns whether the call may be granted.
+    pub fn may_grant(&self) -> bool {
+        matches!(self.kind, TrialKind::Try | TrialKind::LastTry)
+    }
+
     /// Returns the access to its keys that the trial needs.
     pub fn access(&self) -> Access {
-        match self.position {
-            Position::Left { .. } => Access::Read,
-            Position::Head | Position::Behind => self.mode.access(),
+        match self.kind {
+            TrialKind::Try | TrialKind::LastTry | TrialKind::Dismiss => Access::Write,
+            TrialKind::Look | TrialKind::Unblock { .. } => Access::Read,
+        }
+    }
+
+    fn mode(&self) -> Mode {
+        match self.kind {
+            TrialKind::Try => Mode::Try,
+            TrialKind::LastTry | TrialKind::Dismiss | TrialKind::Unblock { .. } => Mode::Final,
+            TrialKind::Look => Mode::Look,
         }
     }
 
     /// Returns the limit for which the call goes on waiting: that of its line as long as that limit denies it, and then the
     /// one with the longest wait. `None` if its wait is over.
     fn find_awaited<S: Store>(&self, judged: &Judged<S>) -> Option<AwaitedLimit> {
-        if self.mode != Mode::Try {
+        if self.kind != TrialKind::Try {
             return None;
         }
         let (longest, longest_us) = judged.longest_wait()?;
@@ -353,8 +384,9 @@ pub fn take_step<S: WaitingKeyspace>(
         None => Step::Later,
         Some(LineStep::Write(write)) => keyspace.write(line, key, write),
         Some(LineStep::Try { ticket, call, is_overdue }) => {
-            let mode = if is_overdue { Mode::Final } else { Mode::Try };
-            match try_head(keyspace, line, (ticket, S::waiting_call(&call)), key, None, mode) {
+            let kind = if is_overdue { TrialKind::LastTry } else { TrialKind::Try };
+            let trial = Trial::new(keyspace, key, ticket, S::waiting_call(&call), kind);
+            match try_head(keyspace, line, key, None, trial) {
                 // It would be the next step again, although its line was postponed.
                 Tried::Waits if is_overdue => Step::Later,
                 // Waiters behind the head may be overdue.
@@ -362,9 +394,9 @@ pub fn take_step<S: WaitingKeyspace>(
             }
         }
         Some(LineStep::Dismiss { ticket, call }) => {
-            let call = S::waiting_call(&call);
-            let mode = if may_write { Mode::Final } else { Mode::Look };
-            match dismiss(keyspace, line, (ticket, call), key, mode) {
+            let kind = if may_write { TrialKind::Dismiss } else { TrialKind::Look };
+            let trial = Trial::new(keyspace, key, ticket, S::waiting_call(&call), kind);
+            match dismiss(keyspace, line, key, trial) {
                 Tried::Waits => Step::Later,
                 Tried::Left => Step::Again,
             }
@@ -385,25 +417,22 @@ pub fn try_heads<S: WaitingKeyspace>(
     while let Some((ticket, call)) = head() {
         // Commands do not end waits that are overdue: by the time of the command, which may lie some time back, a waiter
         // could be denied although enough is available by now.
-        let head = (ticket, S::waiting_call(&call));
-        if try_head(keyspace, line, head, key, emptied, Mode::Try) == Tried::Waits {
+        let trial = Trial::new(keyspace, key, ticket, S::waiting_call(&call), TrialKind::Try);
+        if try_head(keyspace, line, key, emptied, trial) == Tried::Waits {
             return;
         }
     }
 }
 
-/// Tries the call at the head of a line, on the key of that line, which a call may have just emptied. If it is denied it
-/// goes on waiting in [`Mode::Try`], but not in [`Mode::Final`], because its time is up.
+/// Tries the call at the head of a line, on the key of that line, which a call may have just emptied.
 fn try_head<S: WaitingKeyspace>(
     keyspace: &S,
     line: LineId,
-    (ticket, call): (Ticket, &WaitingCall),
     key: S::Key,
     emptied: Option<&EmptiedOf<'_, S>>,
-    mode: Mode,
+    trial: Trial,
 ) -> Tried {
-    let at = index_of(keyspace, key, call);
-    let trial = Trial { ticket, call, at, position: Position::Head, mode };
+    let Trial { ticket, call, at, kind } = trial;
     match keyspace.decide_on_its_keys(key, emptied, trial) {
         Ok((_, Some(AwaitedLimit { index, wait_us }))) => {
             let wait_us = wait_us.saturating_sub(keyspace.elapsed_us(key));
@@ -418,8 +447,8 @@ fn try_head<S: WaitingKeyspace>(
             }
             Tried::Left
         }
-        Err(Error::NotWritable) if mode == Mode::Final => {
-            dismiss(keyspace, line, (ticket, call), key, Mode::Look)
+        Err(Error::NotWritable) if kind == TrialKind::LastTry => {
+            dismiss(keyspace, line, key, Trial { kind: TrialKind::Look, ..trial })
         }
         // A key cannot be written at the moment, or holds more than one call may read, which another try reads.
         Err(Error::NotWritable | Error::TooMuchToRead) => {
@@ -435,55 +464,18 @@ fn try_head<S: WaitingKeyspace>(
 
 /// Ends the wait of a call whose time is up with its denial, unless its keys hold more than one call may read: another try
 /// reads the rest.
-fn dismiss<S: WaitingKeyspace>(
-    keyspace: &S,
-    line: LineId,
-    (ticket, call): (Ticket, &WaitingCall),
-    key: S::Key,
-    mode: Mode,
-) -> Tried {
-    let denied = deny(keyspace, key, ticket, call, Position::Behind, mode);
-    if denied == Err(Error::TooMuchToRead) {
+fn dismiss<S: WaitingKeyspace>(keyspace: &S, line: LineId, key: S::Key, trial: Trial) -> Tried {
+    let decide = |kind| keyspace.decide_on_its_keys(key, None, Trial { kind, ..trial });
+    let denied = match decide(trial.kind) {
+        Err(Error::NotWritable) => decide(TrialKind::Look),
+        denied => denied,
+    };
+    if let Err(Error::TooMuchToRead) = denied {
         keyspace.change(|lines, now_us| lines.postpone(line, now_us));
         return Tried::Waits;
     }
-    keyspace.deliver(ticket, key, denied);
+    keyspace.deliver(trial.ticket, key, denied.map(|(decisions, _)| decisions));
     Tried::Left
-}
-
-/// Denies a call that stops waiting without another try: its time is up and others are before it in line, or the server has
-/// ended its wait. It is decided as barred, in [`Mode::Final`], or in [`Mode::Look`] if its denial does not count or cannot
-/// be written.
-///
-/// # Errors
-///
-/// Those of [`decide_waiting`].
-pub fn deny<S: WaitingKeyspace>(
-    keyspace: &S,
-    key: S::Key,
-    ticket: Ticket,
-    call: &WaitingCall,
-    position: Position,
-    mode: Mode,
-) -> Result<Decisions, Error> {
-    let at = index_of(keyspace, key, call);
-    let decide = |mode| {
-        let trial = Trial { ticket, call, at, position, mode };
-        keyspace.decide_on_its_keys(key, None, trial)
-    };
-    let denied = match decide(mode) {
-        Err(Error::NotWritable) => decide(Mode::Look),
-        denied => denied,
-    };
-    denied.map(|(decisions, _)| decisions)
-}
-
-/// Returns the index of the limit of a call that is on this key.
-fn index_of<S: WaitingKeyspace>(keyspace: &S, key: S::Key, call: &WaitingCall) -> usize {
-    match call.keys().len() {
-        1 => 0,
-        _ => call.index_of(keyspace.name(key).borrowed()).unwrap_or_default(),
-    }
 }
 
 /// Decides a call that waits on all of its keys, and writes the result if the server accepts that. `own` is the key of the
@@ -499,7 +491,7 @@ pub fn decide_waiting<'k, S: WaitingKeyspace>(
     own: S::Store<'k>,
     trial: Trial,
 ) -> Result<(Decisions, Option<AwaitedLimit>), Error> {
-    let Trial { ticket, call, at, position, mode } = trial;
+    let Trial { ticket, call, at, kind } = trial;
     let mut decisions = SmallVec::<[PartDecision; 1]>::new();
     // The block closes the keys.
     let awaited = {
@@ -507,7 +499,7 @@ pub fn decide_waiting<'k, S: WaitingKeyspace>(
         let mut parts = SmallVec::<[Part<S::Store<'k>>; 1]>::new();
         for (index, (limit, &key)) in call.limits.iter().zip(keys).enumerate() {
             let (store, barred) = match own.take_if(|_| index == at) {
-                Some(own) => (own, position != Position::Head),
+                Some(own) => (own, !trial.may_grant()),
                 None => {
                     let is_preceded = |lines: &Lines<S::Types>, key: DbKey| {
                         let turn = call.turn(index);
@@ -517,7 +509,7 @@ pub fn decide_waiting<'k, S: WaitingKeyspace>(
                 }
             };
             let part = Part::new(store, &limit.call.request, index, barred);
-            let was_head = index == at && position == Position::Left { was_head: true };
+            let was_head = index == at && kind == TrialKind::Unblock { was_head: true };
             parts.push(if was_head { part.count_barred() } else { part });
         }
         let may_write = || match trial.access() {
@@ -528,7 +520,7 @@ pub fn decide_waiting<'k, S: WaitingKeyspace>(
             },
         };
         let find_awaited = |judged: &mut Judged<_>| Ok(trial.find_awaited(judged));
-        decide(keyspace, &mut parts, mode, find_awaited, may_write, |plan| {
+        decide(keyspace, &mut parts, trial.mode(), find_awaited, may_write, |plan| {
             decisions.extend(plan.decisions());
         })?
     };

@@ -17,7 +17,7 @@ use commands::policies::PolicyVerdict;
 use commands::reply::{CallResult, ReplySink};
 use commands::table::COMMANDS;
 use commands::waiting::{
-    decide_waiting, is_granted, take_steps, try_heads, Decisions, Position, Step, Trial,
+    decide_waiting, is_granted, take_steps, try_heads, Decisions, Step, Trial, TrialKind,
     WaitingCall, WaitingKeyspace,
 };
 use engine::calendar::Zones;
@@ -411,14 +411,14 @@ impl<'a> WaitingKeyspace for &'a WorldKeyspace<'_> {
         if let (true, Some(one)) = (self.is_planted(Mistake::OneKeyAlone), one) {
             let ask = asks.as_ref().expect("it asks")[trial.at];
             let request = self.world.request(one.client, ask, one.leave);
-            let barred = trial.position != Position::Head;
-            let mut part = Part::new(own(), &request, 0, barred);
+            let mut part = Part::new(own(), &request, 0, !trial.may_grant());
             let parts = slice::from_mut(&mut part);
             decide(&keyspace, parts, Mode::Try, |_| Ok(None), || Ok(true), |_| ()).ok();
         }
         let mut decided = decide_waiting(&keyspace, &keys, own(), trial);
         let granted = is_granted(&decided.clone().map(|(decisions, _)| decisions));
-        if self.is_planted(Mistake::CountsTwice) && trial.mode == Mode::Final && !granted {
+        let counts = matches!(trial.kind, TrialKind::LastTry | TrialKind::Dismiss);
+        if self.is_planted(Mistake::CountsTwice) && counts && !granted {
             decided = decide_waiting(&keyspace, &keys, own(), trial);
         }
         let after = self.left();
