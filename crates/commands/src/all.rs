@@ -51,7 +51,10 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(
             let store = keyspace.store(key, mode.access());
             parts.push(Part::new(store, &call.request, *group, barred));
         }
-        arrival.decide(&mut parts, |plan| decisions.extend(plan.decisions()))?
+        let (plan, awaited) = arrival.decide(&mut parts)?;
+        decisions.extend(plan.decisions());
+        plan.write();
+        awaited
     };
     // Wait or reply.
     let (unit, limits) = (options.unit(), clauses.iter().map(|clause| &clause.call));

@@ -43,24 +43,22 @@ impl<'c, S: WaitingKeyspace> Arrival<'c, S> {
         Ok(request.takes() && self.keyspace.read_lines(key, is_barred))
     }
 
-    /// Takes the steps of the call up to the write, as [`decide`] does. With BLOCK a denied call waits if it could be
-    /// granted in time.
+    /// Takes the steps of the call up to the plan, as [`decide`] does. With BLOCK a denied call waits if it could be granted
+    /// in time.
     ///
     /// # Errors
     ///
     /// Those of reading the keys. Nothing changes then.
     #[inline(always)]
-    pub(crate) fn decide<'r>(
+    pub(crate) fn decide<'p, 'r>(
         &self,
-        parts: &mut [Part<'r, S::Store<'c>>],
-        keep: impl FnOnce(&Plan<'_, 'r, S::Store<'c>>),
-    ) -> Result<Option<AwaitedLimit>, Error> {
+        parts: &'p mut [Part<'r, S::Store<'c>>],
+    ) -> Result<(Plan<'p, 'r, S::Store<'c>>, Option<AwaitedLimit>), Error> {
         let last_us = self.block.as_ref().map(|block| block.last_us(self.now_us));
-        let find_awaited = |judged: &mut Judged<_>| match last_us {
+        decide(self.keyspace, parts, self.mode, |judged| match last_us {
             Some(last_us) => find_awaited(judged, last_us),
             None => Ok(None),
-        };
-        decide(self.keyspace, parts, self.mode, find_awaited, || Ok(true), keep)
+        })
     }
 
     /// Lets a call wait for a limit, in the line on its key, or notes that the call is over. The keys are closed. `all` is

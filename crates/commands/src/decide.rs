@@ -36,35 +36,26 @@ pub struct AwaitedLimit {
     pub wait_us: u64,
 }
 
-/// Takes the steps of a call up to the write, and returns the limit for which it waits. The caller then closes the keys, and
-/// notes the end of the call if it does not wait.
-///
-/// `find_awaited` returns the limit for which the call waits if it is denied. `may_write` is only asked if there is
-/// something to write: true writes it, and false leaves it to the caller. `keep` takes the decisions from the plan to where
-/// the caller needs them, because they would be copied if they were returned.
+/// Takes the steps of a call up to the plan, and returns that and the limit for which the call waits: the one that
+/// `find_awaited` returns if the call is denied. The caller then writes the plan, closes the keys, and notes the end of the
+/// call if it does not wait.
 ///
 /// # Errors
 ///
-/// Those of `may_write`, [`read`], [`engine::Found::judge`] and [`Judged::plan`]. Nothing changes then.
+/// Those of [`read`], [`engine::Found::judge`] and [`Judged::plan`]. Nothing changes then.
 #[inline(always)]
-pub fn decide<'r, K: Keyspace, S: Store<Error: Into<Error>>>(
+pub fn decide<'p, 'r, K: Keyspace, S: Store<Error: Into<Error>>>(
     keyspace: &K,
-    parts: &mut [Part<'r, S>],
+    parts: &'p mut [Part<'r, S>],
     mode: Mode,
     find_awaited: impl FnOnce(&mut Judged<S>) -> Result<Option<AwaitedLimit>, S::Error>,
-    may_write: impl FnOnce() -> Result<bool, Error>,
-    keep: impl FnOnce(&Plan<'_, 'r, S>),
-) -> Result<Option<AwaitedLimit>, Error> {
+) -> Result<(Plan<'p, 'r, S>, Option<AwaitedLimit>), Error> {
     let mut judged = read(parts).map_err(Into::into)?.judge().map_err(Into::into)?;
     let awaited = find_awaited(&mut judged).map_err(Into::into)?;
     // A call that waits is tried again, so its denial does not count yet.
     let mode = if awaited.is_some() { Mode::Try } else { mode };
     let plan = judged.plan(mode, || keyspace.new_id()).map_err(Into::into)?;
-    keep(&plan);
-    if plan.changes_something() && may_write()? {
-        plan.write();
-    }
-    Ok(awaited)
+    Ok((plan, awaited))
 }
 
 /// Notes the end of a call: counts it for the policies of its limits, notes its denials, and counts its turns if it is
@@ -192,6 +183,7 @@ fn write_later<K: Keyspace>(
     mode: Mode,
 ) -> Result<(), Error> {
     let mut part = Part::new(keyspace.store(key, mode.access()), request, 0, barred);
-    decide(keyspace, slice::from_mut(&mut part), mode, |_| Ok(None), || Ok(true), |_| ())?;
+    let (plan, _) = decide(keyspace, slice::from_mut(&mut part), mode, |_| Ok(None))?;
+    plan.write();
     Ok(())
 }

@@ -36,11 +36,14 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     // Read, judge, plan and write.
     let arrival = Arrival { keyspace, mode, block, now_us };
     let barred = arrival.is_barred(key, request)?;
-    let mut decision = None;
+    let decision;
     // The block closes the key.
     let awaited = {
         let mut part = Part::new(keyspace.store(key, mode.access()), request, 0, barred);
-        arrival.decide(slice::from_mut(&mut part), |plan| decision = plan.decisions().next())?
+        let (plan, awaited) = arrival.decide(slice::from_mut(&mut part))?;
+        decision = plan.decisions().next();
+        plan.write();
+        awaited
     };
     let decision = decision.as_ref().ok_or(Error::internal())?;
     // It may have given back.

@@ -512,17 +512,17 @@ pub fn decide_waiting<'k, S: WaitingKeyspace>(
             let was_head = index == at && kind == TrialKind::Unblock { was_head: true };
             parts.push(if was_head { part.count_barred() } else { part });
         }
-        let may_write = || match trial.access() {
-            Access::Read => Ok(false),
-            Access::Write => match keys.get(at) {
-                Some(own) if keyspace.accepts_write(*own, keys) => Ok(true),
-                _ => Err(Error::NotWritable),
-            },
-        };
-        let find_awaited = |judged: &mut Judged<_>| Ok(trial.find_awaited(judged));
-        decide(keyspace, &mut parts, trial.mode(), find_awaited, may_write, |plan| {
-            decisions.extend(plan.decisions());
-        })?
+        let (plan, awaited) =
+            decide(keyspace, &mut parts, trial.mode(), |judged| Ok(trial.find_awaited(judged)))?;
+        decisions.extend(plan.decisions());
+        if plan.changes_something() && trial.access() == Access::Write {
+            let own = *keys.get(at).ok_or(Error::internal())?;
+            if !keyspace.accepts_write(own, keys) {
+                return Err(Error::NotWritable);
+            }
+            plan.write();
+        }
+        awaited
     };
     if awaited.is_none() {
         let policies = call.limits.iter().map(|limit| limit.call.policy_id);

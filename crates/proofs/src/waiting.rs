@@ -413,7 +413,9 @@ impl<'a> WaitingKeyspace for &'a WorldKeyspace<'_> {
             let request = self.world.request(one.client, ask, one.leave);
             let mut part = Part::new(own(), &request, 0, !trial.may_grant());
             let parts = slice::from_mut(&mut part);
-            decide(&keyspace, parts, Mode::Try, |_| Ok(None), || Ok(true), |_| ()).ok();
+            if let Ok((plan, _)) = decide(&keyspace, parts, Mode::Try, |_| Ok(None)) {
+                plan.write();
+            }
         }
         let mut decided = decide_waiting(&keyspace, &keys, own(), trial);
         let granted = is_granted(&decided.clone().map(|(decisions, _)| decisions));
