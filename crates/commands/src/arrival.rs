@@ -37,7 +37,7 @@ impl<'c, S: WaitingKeyspace> Arrival<'c, S> {
             return Err(Error::Duplicate);
         }
         let is_barred = |lines: &Lines<S::Types>, key: DbKey| match &self.block {
-            Some(block) => lines.is_preceded(key, &block.turn(request), None),
+            Some(block) => lines.is_preceded(key, &block.caller.turn(request), None),
             None => lines.is_barred(key, request.leave()),
         };
         Ok(request.takes() && self.keyspace.read_lines(key, is_barred))
@@ -76,13 +76,13 @@ impl<'c, S: WaitingKeyspace> Arrival<'c, S> {
         let (Some(awaited), Some(block)) = (awaited, &self.block) else {
             if self.mode != Mode::Look {
                 let policies = limits.map(|limit| limit.policy_id);
-                let block = self.block.as_ref().map(|block| (block, None));
-                note_end(self.keyspace, keys, policies, decisions, block);
+                let caller = self.block.map(|block| (block.caller, None));
+                note_end(self.keyspace, keys, policies, decisions, caller);
             }
             return Ok(false);
         };
         let names = keys.iter().map(|key| self.keyspace.name(*key));
-        let waiting = WaitingCall::new(names.zip(limits.copied()), all, block);
+        let waiting = WaitingCall::new(names.zip(limits.copied()), all, block.caller);
         let key = *keys.get(awaited.index).ok_or(Error::internal())?;
         call.join(key, waiting, block.ms, awaited).map(|()| true)
     }

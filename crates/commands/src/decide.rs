@@ -13,7 +13,7 @@
 use crate::error::Error;
 use crate::keyspace::Keyspace;
 use crate::policies::PolicyVerdict;
-use crate::waiting::{Block, WaitingKeyspace};
+use crate::waiting::{WaitingKeyspace, WeightedCaller};
 use engine::line::Ticket;
 use engine::reservation::lease_end_us;
 use engine::settle::{self, Settling};
@@ -59,20 +59,20 @@ pub fn decide<'p, 'r, K: Keyspace, S: Store<Error: Into<Error>>>(
 }
 
 /// Notes the end of a call: counts it for the policies of its limits, notes its denials, and counts its turns if it is
-/// granted. With BLOCK it may have a ticket, because it has waited.
+/// granted. A call with BLOCK has a caller, and if it has waited, a ticket.
 #[inline(always)]
 pub(crate) fn note_end<K: WaitingKeyspace>(
     keyspace: &K,
     keys: &[K::Key],
     policies: impl Iterator<Item = Option<u64>>,
     decisions: &[PartDecision],
-    block: Option<(&Block, Option<Ticket>)>,
+    caller: Option<(WeightedCaller, Option<Ticket>)>,
 ) {
     let allowed = decisions.iter().all(PartDecision::allows);
     count_for_policies(keyspace, policies, decisions, allowed);
-    match block {
+    match caller {
         _ if !allowed => note_denials(keyspace, keys, decisions),
-        Some((block, ticket)) => count_turns(keyspace, keys, decisions, block, ticket),
+        Some((caller, ticket)) => count_turns(keyspace, keys, decisions, caller, ticket),
         None => {}
     }
 }
@@ -121,12 +121,12 @@ fn count_turns<K: WaitingKeyspace>(
     keyspace: &K,
     keys: &[K::Key],
     decisions: &[PartDecision],
-    block: &Block,
+    caller: WeightedCaller,
     ticket: Option<Ticket>,
 ) {
     for (&key, part) in keys.iter().zip(decisions).filter(|(_, part)| part.takes()) {
         if keyspace.read_lines(key, |lines, key| lines.waiting_on(key)) > 0 {
-            let (name, turn) = (keyspace.name(key), block.turn(part.request));
+            let (name, turn) = (keyspace.name(key), caller.turn(part.request));
             keyspace.change(|lines, _| lines.count_turn(name.borrowed(), &turn, ticket));
         }
     }

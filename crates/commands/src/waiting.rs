@@ -40,22 +40,30 @@ use smallvec::SmallVec;
 pub struct Block<'a> {
     /// The maximum wait in milliseconds, or 0 if there is none.
     pub ms: u64,
-    /// BY: the caller. `None` for all calls without BY.
-    pub caller: Option<&'a [u8]>,
-    /// WEIGHT, from 1 to 1000.
+    pub caller: WeightedCaller<'a>,
+}
+
+/// The caller of a call that waits (BY), and its share of the turns (WEIGHT).
+#[derive(Clone, Copy, Debug)]
+pub struct WeightedCaller<'a> {
+    /// Empty for all calls without BY.
+    pub name: &'a [u8],
+    /// From 1 to 1000.
     pub weight: u64,
 }
 
-impl<'a> Block<'a> {
+impl Block<'_> {
     /// Returns the last time at which a call of this time may be granted. Both in Unix microseconds.
     pub(crate) fn last_us(&self, now_us: u64) -> u64 {
         deadline_us(now_us, self.ms).unwrap_or(u64::MAX)
     }
+}
 
+impl<'a> WeightedCaller<'a> {
     /// Returns what decides the place of a request in a line.
-    pub(crate) fn turn(&self, request: &Request) -> Turn<'a> {
-        let (leave, quantity) = (request.leave(), request.ask.quantity.wanted());
-        Turn { leave, caller: self.caller, weight: self.weight, quantity }
+    pub(crate) fn turn(self, request: &Request) -> Turn<'a> {
+        let WeightedCaller { name: caller, weight } = self;
+        Turn { leave: request.leave(), caller, weight, quantity: request.ask.quantity.wanted() }
     }
 }
 
@@ -65,7 +73,7 @@ pub struct WaitingCall {
     limits: Box<[WaitingLimit]>,
     /// The unit of the times in the reply to RL.ALL. `None` for the other commands.
     all: Option<TimeUnit>,
-    caller: Option<Box<[u8]>>,
+    caller: Box<[u8]>,
     weight: u64,
 }
 
@@ -109,10 +117,10 @@ impl WaitingCall {
     pub fn new(
         limits: impl Iterator<Item = (OwnedDbKey, TakeCall)>,
         all: Option<TimeUnit>,
-        block: &Block,
+        WeightedCaller { name, weight }: WeightedCaller,
     ) -> WaitingCall {
         let limits = limits.map(|(key, call)| WaitingLimit { key, call }).collect();
-        WaitingCall { limits, all, caller: block.caller.map(Box::from), weight: block.weight }
+        WaitingCall { limits, all, caller: name.into(), weight }
     }
 
     /// Returns the keys of the limits.
@@ -126,14 +134,13 @@ impl WaitingCall {
         ids.filter_map(|(key, id)| Some((key, id?))).collect()
     }
 
-    /// Returns BLOCK, without its length.
-    fn block(&self) -> Block<'_> {
-        Block { ms: 0, caller: self.caller.as_deref(), weight: self.weight }
+    fn caller(&self) -> WeightedCaller<'_> {
+        WeightedCaller { name: &self.caller, weight: self.weight }
     }
 
     /// Returns what decides the place of the call in the line of the limit with this index.
     pub fn turn(&self, index: usize) -> Option<Turn<'_>> {
-        self.limits.get(index).map(|limit| self.block().turn(&limit.call.request))
+        self.limits.get(index).map(|limit| self.caller().turn(&limit.call.request))
     }
 
     /// Returns the index of the limit on this key.
@@ -526,7 +533,7 @@ pub fn decide_waiting<'k, S: WaitingKeyspace>(
     };
     if awaited.is_none() {
         let policies = call.limits.iter().map(|limit| limit.call.policy_id);
-        note_end(keyspace, keys, policies, &decisions, Some((&call.block(), Some(ticket))));
+        note_end(keyspace, keys, policies, &decisions, Some((call.caller(), Some(ticket))));
         keyspace.note_wait(keys, decisions.iter().all(PartDecision::allows));
     }
     Ok((decisions.into_iter().map(LimitDecision::from).collect(), awaited))

@@ -34,7 +34,7 @@
 //! let (mut lines, key) = (Lines::<Example>::default(), DbKey { db: 0, name: b"jobs" });
 //! for (call, leave) in [("batch", 5), ("urgent", 0)] {
 //!     let ticket = lines.admit(10_000).unwrap();
-//!     let turn = Turn { leave, caller: None, weight: 1, quantity: 1 };
+//!     let turn = Turn { leave, caller: b"", weight: 1, quantity: 1 };
 //!     let new_waiter = NewWaiter { call, turn, ids: vec![], handle: call, deadline_us: None, wait_us: 80_000 };
 //!     lines.join(ticket, key, new_waiter, 0);
 //! }
@@ -403,7 +403,7 @@ impl<T: LineTypes> Lines<T> {
             answered: false,
             line: line_id,
             leave: turn.leave,
-            caller: turn.caller.unwrap_or_default().into(),
+            caller: turn.caller.into(),
             claimed_ids,
             deadline_us,
             since_us: now_us,
@@ -438,7 +438,7 @@ impl<T: LineTypes> Lines<T> {
             }
             waiter.line = new_id;
             waiter.leave = turn.leave;
-            waiter.caller = turn.caller.unwrap_or_default().into();
+            waiter.caller = turn.caller.into();
             self.schedule(old_id);
         }
         self.schedule(new_id);

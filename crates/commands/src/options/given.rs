@@ -5,7 +5,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::limits::{LimitSpec, WindowKind};
 use crate::reply::TimeUnit;
-use crate::waiting::Block;
+use crate::waiting::{Block, WeightedCaller};
 use engine::anchor::{AnchorError, Start};
 use engine::calendar::Zone;
 use engine::decimal::parse_i64;
@@ -31,8 +31,8 @@ pub struct Options<'a> {
     pub zone: Option<Zone>,
     /// The value of ID.
     pub id: Option<&'a [u8]>,
-    /// The value of BY.
-    caller: Option<&'a [u8]>,
+    /// The value of BY. Empty without it.
+    caller: &'a [u8],
 }
 
 impl<'a> Options<'a> {
@@ -91,7 +91,8 @@ impl<'a> Options<'a> {
     /// Returns how the call waits. `None` without BLOCK.
     pub fn block(&self) -> Option<Block<'a>> {
         let ms = self.number(OptionSet::BLOCK)?;
-        Some(Block { ms, caller: self.caller, weight: self.number(OptionSet::WEIGHT).unwrap_or(1) })
+        let weight = self.number(OptionSet::WEIGHT).unwrap_or(1);
+        Some(Block { ms, caller: WeightedCaller { name: self.caller, weight } })
     }
 
     /// Returns the unit of the times in the reply.
@@ -146,7 +147,7 @@ impl<'a> Options<'a> {
                 return Ok(());
             }
             OptionValue::Caller => {
-                self.caller = Some(is_id(word).then_some(word).ok_or(row.error)?);
+                self.caller = is_id(word).then_some(word).ok_or(row.error)?;
                 return Ok(());
             }
         };

@@ -378,7 +378,7 @@ proptest! {
 }
 
 fn new_waiter(wants: Wants, ticket: Ticket, deadline_us: Option<u64>) -> NewWaiter<'static, Test> {
-    let turn = Turn { leave: wants.leave, caller: None, weight: 1, quantity: wants.quantity };
+    let turn = Turn { leave: wants.leave, caller: b"", weight: 1, quantity: wants.quantity };
     let handle = Handle(ticket);
     NewWaiter { call: wants, turn, ids: Vec::new(), handle, deadline_us, wait_us: POLL_US }
 }
@@ -589,7 +589,7 @@ fn ids_are_claimed_on_each_of_their_keys_until_the_wait_is_over() {
         |lines, ticket| assert!(lines.take_reply(ticket, 0).is_some()),
         |lines, ticket| assert!(lines.forget(ticket, 0).is_some()),
     ];
-    let turn = Turn { leave: 0, caller: None, weight: 1, quantity: 1 };
+    let turn = Turn { leave: 0, caller: b"", weight: 1, quantity: 1 };
     for changes_line in [false, true] {
         for end in endings {
             let mut lines = Lines::default();
@@ -611,7 +611,7 @@ fn ids_are_claimed_on_each_of_their_keys_until_the_wait_is_over() {
 
 #[test]
 fn a_call_that_changes_its_line_leaves_no_trace_in_the_old_one() {
-    let turn = Turn { leave: 0, caller: None, weight: 1, quantity: 1 };
+    let turn = Turn { leave: 0, caller: b"", weight: 1, quantity: 1 };
     let mut lines = Lines::default();
     for deadline_us in [50, 70] {
         join(&mut lines, KEY, Some(deadline_us));
@@ -645,7 +645,7 @@ fn a_call_that_changes_its_line_leaves_no_trace_in_the_old_one() {
 
 #[test]
 fn a_call_does_not_change_to_its_own_line_or_once_its_wait_is_over() {
-    let turn = Turn { leave: 0, caller: None, weight: 1, quantity: 1 };
+    let turn = Turn { leave: 0, caller: b"", weight: 1, quantity: 1 };
     let mut lines = line_of_one();
     join(&mut lines, KEY, None);
     let ticket = Ticket(1);

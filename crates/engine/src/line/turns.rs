@@ -37,8 +37,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Turn<'w> {
     /// The call's LEAVE. Calls with a smaller one come first.
     pub leave: u64,
-    /// The caller, whose turn it takes (BY): at least one byte. All calls without BY are of one caller.
-    pub caller: Option<&'w [u8]>,
+    /// The caller, whose turn it takes (BY). Empty without BY: all such calls are of one caller.
+    pub caller: &'w [u8],
     /// WEIGHT, from 1 to 1000.
     pub weight: u64,
     /// The quantity as asked for, at least 1.
@@ -52,12 +52,7 @@ const UNIT: u128 = 720_720 * 1_000_000;
 /// Stands for the ticket of a call that arrives now and has none yet: it is later than all others.
 const LAST: Ticket = Ticket(u64::MAX);
 
-impl<'w> Turn<'w> {
-    /// Empty for a caller without a name.
-    fn caller_name(&self) -> &'w [u8] {
-        self.caller.unwrap_or_default()
-    }
-
+impl Turn<'_> {
     fn length(&self) -> u128 {
         let quantity = u128::from(self.quantity).saturating_mul(UNIT);
         quantity.checked_div(u128::from(self.weight)).unwrap_or(quantity)
@@ -175,7 +170,7 @@ impl Turns {
     /// one that arrives now.
     pub(super) fn is_preceded(&self, turn: &Turn, ticket: Option<Ticket>) -> bool {
         let level = self.levels.get(&turn.leave);
-        let caller = level.and_then(|level| level.callers.get(turn.caller_name()));
+        let caller = level.and_then(|level| level.callers.get(turn.caller));
         let virtual_time = level.map_or(0, |level| level.virtual_time);
         // If its caller has calls that came before, the first one has the same tag here, and comes before it.
         let tag = virtual_time.max(caller.map_or(0, |caller| caller.start));
@@ -190,7 +185,7 @@ impl Turns {
             return;
         }
         let ticket = ticket.unwrap_or(LAST);
-        let tag = self.change_caller(turn.leave, turn.caller_name(), |caller, virtual_time| {
+        let tag = self.change_caller(turn.leave, turn.caller, |caller, virtual_time| {
             caller.insert(ticket, turn.length(), virtual_time);
             let tag = caller.start;
             caller.remove(ticket);
@@ -202,7 +197,7 @@ impl Turns {
     /// Gives a call its place: before the calls of its caller that came later, and behind all others of its caller.
     pub(super) fn enter(&mut self, turn: &Turn, ticket: Ticket) {
         self.calls = self.calls.saturating_add(1);
-        self.change_caller(turn.leave, turn.caller_name(), |caller, virtual_time| {
+        self.change_caller(turn.leave, turn.caller, |caller, virtual_time| {
             caller.insert(ticket, turn.length(), virtual_time);
         });
     }

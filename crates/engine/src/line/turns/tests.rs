@@ -37,7 +37,7 @@ struct Asks {
 
 impl Asks {
     fn turn(&self) -> Turn<'_> {
-        let caller = self.caller.as_ref().map(|caller| &caller[..]);
+        let caller = self.caller.as_ref().map_or(&b""[..], |caller| caller);
         Turn { leave: self.leave, caller, weight: self.weight, quantity: self.quantity }
     }
 
