@@ -10,7 +10,7 @@ use crate::error::{CallError, Error};
 use crate::keyspace::Keyspace;
 use crate::options::{spells, OptionSet, Options};
 use crate::policies::NamedLimit;
-use crate::reply::{self, CallResult};
+use crate::reply::{write_call, CallResult, ReplyForm};
 use crate::waiting::WaitingKeyspace;
 use engine::{Mode, Part, PartDecision};
 use smallvec::SmallVec;
@@ -46,10 +46,10 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(
     // The block closes the keys.
     let awaited = {
         let mut parts = SmallVec::<[Part<_>; FEW_LIMITS]>::new();
-        for (&key, Clause { call, group, .. }) in keys.iter().zip(&clauses) {
-            let barred = arrival.is_barred(key, &call.request)?;
+        for (&key, Clause { asked, group, .. }) in keys.iter().zip(&clauses) {
+            let barred = arrival.is_barred(key, &asked.request)?;
             let store = keyspace.store(key, mode.access());
-            parts.push(Part::new(store, &call.request, *group, barred));
+            parts.push(Part::new(store, &asked.request, *group, barred));
         }
         let (plan, awaited) = arrival.decide(&mut parts)?;
         decisions.extend(plan.decisions());
@@ -57,11 +57,12 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(
         awaited
     };
     // Wait or reply.
-    let (unit, limits) = (options.unit(), clauses.iter().map(|clause| &clause.call));
-    if arrival.join_or_end(call, keys, limits, Some(unit), &decisions, awaited)? {
+    let form = ReplyForm::All(options.unit());
+    let policies = clauses.iter().map(|clause| clause.asked.policy_id);
+    if arrival.join_or_end(call, keys, policies, form, &decisions, awaited)? {
         return Ok(CallResult::Later);
     }
-    Ok(reply::write_all(&call.sink(), unit, &decisions)?)
+    Ok(write_call(&call.sink(), form, &decisions)?)
 }
 
 /// The keys of a call, which are all different.
@@ -178,7 +179,7 @@ fn read_clauses<'a, C: ServerCall<'a>>(
     }
     if waits {
         // Only named limits bring a ban.
-        clauses.iter_mut().for_each(|clause| clause.call.request.ban_ms = None);
+        clauses.iter_mut().for_each(|clause| clause.asked.request.ban_ms = None);
     }
     Ok(())
 }

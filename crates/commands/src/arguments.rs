@@ -5,7 +5,6 @@ use crate::error::Error;
 use crate::limits::LimitSpec;
 use crate::options::{spells, OptionSet, Options};
 use crate::policies::NamedLimit;
-use crate::reply::TakeCall;
 use engine::decimal::parse_i64;
 use engine::period::{Length, Period, PeriodError};
 use engine::reservation::{is_id, Id};
@@ -54,11 +53,18 @@ pub enum LimitKind {
     Reserve,
 }
 
+/// A checked request, and the policy on which it is counted.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyRequest {
+    pub request: Request,
+    /// The number of the policy that gave the limit.
+    pub policy_id: Option<u64>,
+}
+
 /// A clause of RL.ALL.
 #[derive(Clone, Copy, Debug)]
 pub struct Clause {
-    /// The limit, and what the clause asks of it.
-    pub call: TakeCall,
+    pub asked: PolicyRequest,
     /// The number of its group: clauses that ELSE joins have the same.
     pub group: usize,
     /// The clause itself says BAN, not only its policy.
@@ -192,8 +198,8 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     ) -> Result<Clause, Error> {
         let mut options = Options::default();
         let accepted = kind.clause_options();
-        let call = self.take_call(environment, kind, accepted, &mut options)?;
-        Ok(Clause::new(call, group, &options))
+        let asked = self.request(environment, kind, accepted, &mut options)?;
+        Ok(Clause::new(asked, group, &options))
     }
 
     /// Reads a clause whose limit has a name, which is still to be looked up. Otherwise as [`Arguments::clause`].
@@ -217,13 +223,13 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     /// # Errors
     ///
     /// The first fault from left to right; if there is none, the first forbidden combination.
-    pub fn take_call(
+    pub fn request(
         &mut self,
         environment: &impl Environment,
         kind: LimitKind,
         accepted: OptionSet,
         options: &mut Options<'a>,
-    ) -> Result<TakeCall, Error> {
+    ) -> Result<PolicyRequest, Error> {
         let (named, numbers);
         let limit = match self.limit_name() {
             Some(name) => {
@@ -242,7 +248,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             CallLimit::Numbers(numbers) => Some(numbers),
         };
         let quantity = self.quantity_and_options(environment, kind, accepted, options, given)?;
-        make_call(environment, kind, limit, quantity, accepted, options)
+        make_request(environment, kind, limit, quantity, accepted, options)
     }
 
     /// Reads the arguments after a limit: the quantity, which is returned, and options, which must be among `accepted` and
@@ -370,15 +376,15 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
 }
 
 impl Clause {
-    fn new(mut call: TakeCall, group: usize, options: &Options) -> Clause {
-        let request = &mut call.request;
+    fn new(mut asked: PolicyRequest, group: usize, options: &Options) -> Clause {
+        let request = &mut asked.request;
         request.check = options.has(OptionSet::CHECK);
         if let (true, Limit::Reserve(_, reserve)) = (request.check, &mut request.limit) {
             // A check makes no reservation, so this bound does not apply.
             reserve.max_reservations = u64::MAX;
         }
         request.shadow |= options.has(OptionSet::SHADOW);
-        Clause { call, group, has_ban: options.has(OptionSet::BAN) }
+        Clause { asked, group, has_ban: options.has(OptionSet::BAN) }
     }
 }
 
@@ -392,21 +398,21 @@ impl NamedClause<'_> {
         let NamedClause { kind, group, quantity, options, .. } = self;
         kind.check(limit)?;
         let (limit, accepted) = (CallLimit::Named(limit), kind.clause_options());
-        let call = make_call(environment, *kind, limit, *quantity, accepted, options)?;
-        Ok(Clause::new(call, *group, options))
+        let asked = make_request(environment, *kind, limit, *quantity, accepted, options)?;
+        Ok(Clause::new(asked, *group, options))
     }
 }
 
-/// Returns a call with this limit and quantity, and options that were checked. They are among `accepted`.
+/// Returns a request with this limit and quantity, and options that were checked. They are among `accepted`.
 #[inline]
-fn make_call(
+fn make_request(
     environment: &impl Environment,
     kind: LimitKind,
     limit: CallLimit,
     quantity: i64,
     accepted: OptionSet,
     options: &Options,
-) -> Result<TakeCall, Error> {
+) -> Result<PolicyRequest, Error> {
     let (numbers, named) = match limit {
         CallLimit::Numbers(numbers) => (numbers, None),
         CallLimit::Named(named) => (&named.defined.spec, Some(named)),
@@ -446,7 +452,7 @@ fn make_call(
         check: false,
     };
     let policy_id = named.and_then(|named| named.policy_id);
-    Ok(TakeCall { request, unit: options.unit(), policy_id })
+    Ok(PolicyRequest { request, policy_id })
 }
 
 /// Returns the manner in which the quantity is taken. The options were checked, so at most one of these was given.

@@ -3,7 +3,7 @@
 use crate::call::ServerCall;
 use crate::decide::{decide, note_end, AwaitedLimit};
 use crate::error::Error;
-use crate::reply::{TakeCall, TimeUnit};
+use crate::reply::ReplyForm;
 use crate::waiting::{Block, WaitingCall, WaitingKeyspace};
 use engine::line::Lines;
 use engine::store::Store;
@@ -61,28 +61,28 @@ impl<'c, S: WaitingKeyspace> Arrival<'c, S> {
         })
     }
 
-    /// Lets a call wait for a limit, in the line on its key, or notes that the call is over. The keys are closed. `all` is
-    /// the unit of the times in the reply to RL.ALL. Returns whether the call waits.
+    /// Lets a call wait for a limit, in the line on its key, or notes that the call is over. The keys are closed. Returns
+    /// whether the call waits.
     #[inline(always)]
-    pub(crate) fn join_or_end<'a, 'l, C: ServerCall<'a, Key = S::Key, Keyspace = S>>(
+    pub(crate) fn join_or_end<'a, C: ServerCall<'a, Key = S::Key, Keyspace = S>>(
         &self,
         call: &C,
         keys: &[S::Key],
-        limits: impl Iterator<Item = &'l TakeCall>,
-        all: Option<TimeUnit>,
+        policies: impl Iterator<Item = Option<u64>>,
+        form: ReplyForm,
         decisions: &[PartDecision],
         awaited: Option<AwaitedLimit>,
     ) -> Result<bool, Error> {
         let (Some(awaited), Some(block)) = (awaited, &self.block) else {
             if self.mode != Mode::Look {
-                let policies = limits.map(|limit| limit.policy_id);
                 let caller = self.block.map(|block| (block.caller, None));
                 note_end(self.keyspace, keys, policies, decisions, caller);
             }
             return Ok(false);
         };
         let names = keys.iter().map(|key| self.keyspace.name(*key));
-        let waiting = WaitingCall::new(names.zip(limits.copied()), all, block.caller);
+        let requests = decisions.iter().map(|part| *part.request).zip(policies);
+        let waiting = WaitingCall::new(names.zip(requests), form, block.caller);
         let key = *keys.get(awaited.index).ok_or(Error::internal())?;
         call.join(key, waiting, block.ms, awaited).map(|()| true)
     }

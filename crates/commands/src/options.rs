@@ -2,7 +2,7 @@
 //! in COMMAND DOCS uses the rows and knows no option by name. `options/given.rs` has the options of one call.
 //!
 //! To add an option, write its row in `options!`, name it in the sets below of the commands that take it, and use it in
-//! `Arguments::take_call`. docs/design.md lists the other places.
+//! `Arguments::request`. docs/design.md lists the other places.
 
 use crate::error::Error;
 use crate::limits::LimitSpec;

@@ -23,19 +23,18 @@ pub trait ReplySink {
     }
 }
 
-/// A checked call over one limit: the request, and what its reply and the counters need in addition.
-#[derive(Clone, Copy, Debug)]
-pub struct TakeCall {
-    pub request: Request,
-    pub unit: TimeUnit,
-    /// The number of the policy that gave the limit.
-    pub policy_id: Option<u64>,
+/// The form of the reply to a call, with the unit of its times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyForm {
+    /// About the only limit of a call.
+    One(TimeUnit),
+    /// About all limits of a call (RL.ALL).
+    All(TimeUnit),
 }
 
 /// The unit of the times in a reply. Times are rounded up, so that a wait from a reply is always long enough.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeUnit {
-    #[default]
     Seconds,
     /// Whole milliseconds, with the option MS.
     Milliseconds,
@@ -71,28 +70,40 @@ impl CallResult {
     }
 }
 
-/// Writes the reply to a call over one limit, and returns how the call ended. Under SHADOW the caller always gets what it
-/// asks for.
-pub fn write_call(sink: &impl ReplySink, call: &TakeCall, decision: &Decision) -> CallResult {
-    let TakeCall { request, unit, .. } = call;
+/// Writes the reply to a call, from the decisions about its limits, and returns how the call ended.
+#[inline]
+pub(crate) fn write_call(
+    sink: &impl ReplySink,
+    form: ReplyForm,
+    decisions: &[PartDecision],
+) -> Result<CallResult, Error> {
+    let result = match form {
+        ReplyForm::One(unit) => decisions.first().map(|only| write_one(sink, unit, only)),
+        ReplyForm::All(unit) => write_all(sink, unit, decisions),
+    };
+    result.ok_or(Error::internal())
+}
+
+/// Writes the reply about the only limit of a call. Under SHADOW the caller always gets what it asks for.
+fn write_one(sink: &impl ReplySink, unit: TimeUnit, part: &PartDecision) -> CallResult {
+    let (request, decision) = (part.request, &part.decision);
     let taken = request.ask.quantity.wanted();
     let verdict = match decision.verdict {
         verdict if !request.shadow => verdict,
         Verdict::Allowed { go_after_us, .. } => Verdict::Allowed { taken, go_after_us },
         Verdict::Denied { .. } | Verdict::Never => Verdict::taking(taken),
     };
-    write_part(sink, request, *unit, verdict, decision);
+    write_part(sink, request, unit, verdict, decision);
     CallResult::from_allowed(verdict.allowed())
 }
 
-/// Writes the reply to a call over several limits, and returns how the call ended: the integers of the limit that decides,
-/// its number, and a reply for each limit.
-pub(crate) fn write_all(
+/// Writes the reply to RL.ALL: the integers of the limit that decides, its number, and a reply for each limit.
+fn write_all(
     sink: &impl ReplySink,
     unit: TimeUnit,
     decisions: &[PartDecision],
-) -> Result<CallResult, Error> {
-    let (verdict, deciding) = combine(decisions).ok_or(Error::internal())?;
+) -> Option<CallResult> {
+    let (verdict, deciding) = combine(decisions)?;
     sink.array(7);
     write_verdict(sink, verdict, &deciding.decision, unit);
     sink.unsigned(u64::try_from(deciding.index).unwrap_or(u64::MAX).saturating_add(1));
@@ -100,7 +111,7 @@ pub(crate) fn write_all(
     for part in decisions {
         write_part(sink, part.request, unit, part.decision.verdict, &part.decision);
     }
-    Ok(CallResult::from_allowed(verdict.allowed()))
+    Some(CallResult::from_allowed(verdict.allowed()))
 }
 
 /// Writes the reply about one limit with this verdict: five integers, and for some options more elements.

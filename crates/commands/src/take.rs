@@ -6,7 +6,7 @@ use crate::call::{first_key, ServerCall};
 use crate::error::Error;
 use crate::keyspace::Keyspace;
 use crate::options::{OptionSet, Options};
-use crate::reply::{self, CallResult};
+use crate::reply::{write_call, CallResult, ReplyForm};
 use crate::waiting::WaitingKeyspace;
 use engine::{Mode, Part};
 use std::{iter, slice};
@@ -22,7 +22,7 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     // Parse.
     let mut options = Options::default();
     let mut arguments = Arguments::after_key(call);
-    let parsed = arguments.take_call(&call.environment(), kind, accepted, &mut options);
+    let parsed = arguments.request(&call.environment(), kind, accepted, &mut options);
     // Borrowed, because moving it out of the result would copy it.
     let asked = parsed.as_ref().map_err(|error| *error)?;
     let (request, (key, now_us)) = (&asked.request, first_key(call)?);
@@ -52,8 +52,9 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     }
     // Wait or reply.
     let (keys, decisions) = (slice::from_ref(&key), slice::from_ref(decision));
-    if arrival.join_or_end(call, keys, iter::once(asked), None, decisions, awaited)? {
+    let (form, policies) = (ReplyForm::One(options.unit()), iter::once(asked.policy_id));
+    if arrival.join_or_end(call, keys, policies, form, decisions, awaited)? {
         return Ok(CallResult::Later);
     }
-    Ok(reply::write_call(&call.sink(), asked, &decision.decision))
+    write_call(&call.sink(), form, decisions)
 }

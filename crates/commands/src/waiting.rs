@@ -29,7 +29,7 @@
 use crate::decide::{decide, note_end, AwaitedLimit};
 use crate::error::Error;
 use crate::keyspace::{EmptiedOf, Keyspace};
-use crate::reply::{self, CallResult, ReplySink, TakeCall, TimeUnit};
+use crate::reply::{write_call, CallResult, ReplyForm, ReplySink};
 use engine::line::{deadline_us, LineId, LineStep, LineTypes, Lines, Ticket, Turn};
 use engine::store::{Access, Store};
 use engine::{DbKey, Decision, Judged, Mode, OwnedDbKey, Part, PartDecision, Request, Standing};
@@ -71,8 +71,7 @@ impl<'a> WeightedCaller<'a> {
 #[derive(Clone, Debug)]
 pub struct WaitingCall {
     limits: Box<[WaitingLimit]>,
-    /// The unit of the times in the reply to RL.ALL. `None` for the other commands.
-    all: Option<TimeUnit>,
+    form: ReplyForm,
     caller: Box<[u8]>,
     weight: u64,
 }
@@ -81,7 +80,8 @@ pub struct WaitingCall {
 #[derive(Clone, Debug)]
 struct WaitingLimit {
     key: OwnedDbKey,
-    call: TakeCall,
+    request: Request,
+    policy_id: Option<u64>,
 }
 
 /// The decisions about the limits of a call that waits, in their order.
@@ -112,15 +112,16 @@ pub struct TimedReply {
 }
 
 impl WaitingCall {
-    /// Creates a call with these limits, each on its key. `all` is the unit of the times in the reply to RL.ALL, and `None`
-    /// for the other commands, which have one limit.
+    /// Creates a call with these limits: the key, the request, and the policy on which it is counted.
     pub fn new(
-        limits: impl Iterator<Item = (OwnedDbKey, TakeCall)>,
-        all: Option<TimeUnit>,
+        limits: impl Iterator<Item = (OwnedDbKey, (Request, Option<u64>))>,
+        form: ReplyForm,
         WeightedCaller { name, weight }: WeightedCaller,
     ) -> WaitingCall {
-        let limits = limits.map(|(key, call)| WaitingLimit { key, call }).collect();
-        WaitingCall { limits, all, caller: name.into(), weight }
+        let limits = limits
+            .map(|(key, (request, policy_id))| WaitingLimit { key, request, policy_id })
+            .collect();
+        WaitingCall { limits, form, caller: name.into(), weight }
     }
 
     /// Returns the keys of the limits.
@@ -130,7 +131,7 @@ impl WaitingCall {
 
     /// Returns the ids that the call will give to its reservations, each with its key.
     pub fn ids(&self) -> Vec<(DbKey<'_>, &[u8])> {
-        let ids = self.limits.iter().map(|limit| (limit.key.borrowed(), limit.call.request.id()));
+        let ids = self.limits.iter().map(|limit| (limit.key.borrowed(), limit.request.id()));
         ids.filter_map(|(key, id)| Some((key, id?))).collect()
     }
 
@@ -140,7 +141,7 @@ impl WaitingCall {
 
     /// Returns what decides the place of the call in the line of the limit with this index.
     pub fn turn(&self, index: usize) -> Option<Turn<'_>> {
-        self.limits.get(index).map(|limit| self.caller().turn(&limit.call.request))
+        self.limits.get(index).map(|limit| self.caller().turn(&limit.request))
     }
 
     /// Returns the index of the limit on this key.
@@ -165,7 +166,7 @@ impl WaitingCall {
         decisions: &'d Decisions,
     ) -> impl Iterator<Item = (DbKey<'d>, &'d Request)> {
         let counted = self.limits.iter().zip(decisions).filter(|(_, limit)| limit.counts_denial);
-        counted.map(|(limit, _)| (limit.key.borrowed(), &limit.call.request))
+        counted.map(|(limit, _)| (limit.key.borrowed(), &limit.request))
     }
 
     /// Writes the reply, and returns how the call ended.
@@ -174,20 +175,14 @@ impl WaitingCall {
         sink: &impl ReplySink,
         decisions: &Decisions,
     ) -> Result<CallResult, Error> {
-        match (self.all, self.limits.first(), decisions.first()) {
-            (Some(unit), ..) => reply::write_all(sink, unit, &self.parts(decisions)),
-            (None, Some(limit), Some(decided)) => {
-                Ok(reply::write_call(sink, &limit.call, &decided.decision))
-            }
-            (None, ..) => Err(Error::internal()),
-        }
+        write_call(sink, self.form, &self.parts(decisions))
     }
 
     /// Returns the decisions with the requests. Each limit is a group of its own: a call with ELSE does not wait.
     fn parts(&self, decisions: &Decisions) -> SmallVec<[PartDecision<'_>; 1]> {
         let parts = self.limits.iter().zip(decisions.iter().copied()).enumerate();
         let part = parts.map(|(index, (limit, decided))| {
-            let (request, group) = (&limit.call.request, index);
+            let (request, group) = (&limit.request, index);
             let LimitDecision { standing, decision, counts_denial } = decided;
             PartDecision { index, request, group, standing, decision, counts_denial }
         });
@@ -515,7 +510,7 @@ pub fn decide_waiting<'k, S: WaitingKeyspace>(
                     (keyspace.store(key, trial.access()), keyspace.read_lines(key, is_preceded))
                 }
             };
-            let part = Part::new(store, &limit.call.request, index, barred);
+            let part = Part::new(store, &limit.request, index, barred);
             let was_head = index == at && kind == TrialKind::Unblock { was_head: true };
             parts.push(if was_head { part.count_barred() } else { part });
         }
@@ -532,7 +527,7 @@ pub fn decide_waiting<'k, S: WaitingKeyspace>(
         awaited
     };
     if awaited.is_none() {
-        let policies = call.limits.iter().map(|limit| limit.call.policy_id);
+        let policies = call.limits.iter().map(|limit| limit.policy_id);
         note_end(keyspace, keys, policies, &decisions, Some((call.caller(), Some(ticket))));
         keyspace.note_wait(keys, decisions.iter().all(PartDecision::allows));
     }
