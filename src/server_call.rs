@@ -10,7 +10,6 @@ use crate::state::State;
 use crate::waiting;
 use commands::arguments::Words;
 use commands::call::ServerCall;
-use commands::decide::AwaitedLimit;
 use commands::environment::Environment;
 use commands::error::Error;
 use commands::policies::{Policies, Policy};
@@ -18,6 +17,7 @@ use commands::reply::ReplySink;
 use commands::settings::NumberSettings;
 use commands::waiting::WaitingCall;
 use engine::calendar::Zone;
+use engine::AwaitedLimit;
 use std::ops::Range;
 use std::sync::Arc;
 

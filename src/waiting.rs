@@ -37,7 +37,7 @@ use crate::redis::text::OwnedString;
 use crate::redis::timer::{Timer, TimerEvents};
 use crate::redis::under_lock::UnderLock;
 use crate::state::State;
-use commands::decide::{count_denial, give_back, AwaitedLimit};
+use commands::decide::{count_denial, give_back};
 use commands::error::Error;
 use commands::keyspace::Keyspace;
 use commands::waiting::{
@@ -50,7 +50,7 @@ use engine::line::{
 use engine::reservation::id_from_random;
 use engine::store::EmptiedKey as _;
 use engine::text::ShortText;
-use engine::{DbKey, Decision, OwnedDbKey, Request};
+use engine::{AwaitedLimit, DbKey, Decision, OwnedDbKey, Request};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 

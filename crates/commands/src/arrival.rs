@@ -1,13 +1,13 @@
 //! A call that arrives, and the calls that wait on its keys: they come first, and it may join them (BLOCK).
 
 use crate::call::ServerCall;
-use crate::decide::{decide, note_end, AwaitedLimit};
+use crate::decide::{decide, note_end};
 use crate::error::Error;
 use crate::reply::ReplyForm;
 use crate::waiting::{Block, WaitingCall, WaitingKeyspace};
 use engine::line::Lines;
 use engine::store::Store;
-use engine::{DbKey, Judged, Mode, Part, PartDecision, Plan, Request};
+use engine::{AwaitedLimit, DbKey, Judged, Mode, Part, PartDecision, Plan, Request};
 
 /// A call that arrives, without its limits.
 pub(crate) struct Arrival<'c, S> {
@@ -98,8 +98,8 @@ fn find_awaited<S: Store>(
     judged: &mut Judged<S>,
     last_us: u64,
 ) -> Result<Option<AwaitedLimit>, S::Error> {
-    let Some((index, wait_us)) = judged.longest_wait() else { return Ok(None) };
+    let Some(longest) = judged.longest_wait() else { return Ok(None) };
     let earliest_us = judged.earliest_grant_us()?;
     let in_time = earliest_us.is_some_and(|earliest_us| earliest_us <= last_us);
-    Ok(in_time.then_some(AwaitedLimit { index, wait_us }))
+    Ok(in_time.then_some(longest))
 }

@@ -1,12 +1,12 @@
 //! What a command needs from a call and its server: a trait that the module and [`crate::memory`] implement.
 
 use crate::arguments::Words;
-use crate::decide::AwaitedLimit;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::reply::ReplySink;
 use crate::waiting::{WaitingCall, WaitingKeyspace};
 use engine::entry::check_clock;
+use engine::AwaitedLimit;
 use std::ops::Range;
 
 /// A call: where its keys are, what its arguments mean, whether it may wait, and what receives its reply. Nothing here

@@ -19,22 +19,13 @@ use engine::reservation::lease_end_us;
 use engine::settle::{self, Settling};
 use engine::store::{Access, EmptiedKey, Store};
 use engine::{
-    denials, read, Ask, Decision, Judged, Limit, Mode, Part, PartDecision, Plan, Quantity, Request,
-    Standing,
+    denials, read, Ask, AwaitedLimit, Decision, Judged, Limit, Mode, Part, PartDecision, Plan,
+    Quantity, Request, Standing,
 };
 use std::slice;
 
 /// Up to this many limits a call allocates nothing.
 pub(crate) const FEW_LIMITS: usize = 8;
-
-/// The limit for which a denied call waits, in the line on its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AwaitedLimit {
-    /// The index of the limit in the call.
-    pub index: usize,
-    /// The microseconds after which that limit allows the call.
-    pub wait_us: u64,
-}
 
 /// Takes the steps of a call up to the plan, and returns that and the limit for which the call waits: the one that
 /// `find_awaited` returns if the call is denied. The caller then writes the plan, closes the keys, and notes the end of the

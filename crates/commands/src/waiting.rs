@@ -26,13 +26,15 @@
 //! and holds nothing. When that limit would allow it and another one denies, it changes to the line of that one. The lines
 //! are those of [`engine::line`].
 
-use crate::decide::{decide, note_end, AwaitedLimit};
+use crate::decide::{decide, note_end};
 use crate::error::Error;
 use crate::keyspace::{EmptiedOf, Keyspace};
 use crate::reply::{write_call, CallResult, ReplyForm, ReplySink};
 use engine::line::{deadline_us, LineId, LineStep, LineTypes, Lines, Ticket, Turn};
 use engine::store::{Access, Store};
-use engine::{DbKey, Decision, Judged, Mode, OwnedDbKey, Part, PartDecision, Request, Standing};
+use engine::{
+    AwaitedLimit, DbKey, Decision, Judged, Mode, OwnedDbKey, Part, PartDecision, Request, Standing,
+};
 use smallvec::SmallVec;
 
 /// BLOCK: how long a call waits, and whose turn it takes.
@@ -265,11 +267,8 @@ impl<'w> Trial<'w> {
         if self.kind != TrialKind::Try {
             return None;
         }
-        let (longest, longest_us) = judged.longest_wait()?;
-        Some(match judged.wait_us(self.at) {
-            Some(wait_us) => AwaitedLimit { index: self.at, wait_us },
-            None => AwaitedLimit { index: longest, wait_us: longest_us },
-        })
+        let longest = judged.longest_wait()?;
+        Some(judged.wait_for(self.at).unwrap_or(longest))
     }
 }
 

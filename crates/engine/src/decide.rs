@@ -203,6 +203,15 @@ impl<'p, 'r, S: Store> Found<'p, 'r, S> {
     }
 }
 
+/// The limit for which a denied call waits, in the line on its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AwaitedLimit {
+    /// The index of the limit in the call.
+    pub index: usize,
+    /// The microseconds after which that limit allows the call.
+    pub wait_us: u64,
+}
+
 /// A call whose limits have their verdicts, so it is known whether it is allowed.
 #[must_use]
 pub struct Judged<'p, 'r, S: Store> {
@@ -211,22 +220,21 @@ pub struct Judged<'p, 'r, S: Store> {
 }
 
 impl<'p, 'r, S: Store> Judged<'p, 'r, S> {
-    /// Returns the wait of the limit with this index, in microseconds. `None` if it does not deny the call, or can never
-    /// allow it.
-    pub fn wait_us(&self, index: usize) -> Option<u64> {
+    /// Returns the limit with this index, and its wait. `None` if it does not deny the call, or can never allow it.
+    pub fn wait_for(&self, index: usize) -> Option<AwaitedLimit> {
         let denying = self.parts.get(index).filter(|part| part.standing == Standing::Denied)?;
-        denying.verdict.retry_after_us()
+        Some(AwaitedLimit { index, wait_us: denying.verdict.retry_after_us()? })
     }
 
-    /// Returns the index of the limit that denies the call for the longest time, the first of several, and its wait in
-    /// microseconds. `None` if the call is allowed, or can never be. Each limit is a group of its own.
-    pub fn longest_wait(&self) -> Option<(usize, u64)> {
-        let mut longest: Option<(usize, u64)> = None;
+    /// Returns the limit that denies the call for the longest time, the first of several. `None` if the call is allowed, or
+    /// can never be. Each limit is a group of its own.
+    pub fn longest_wait(&self) -> Option<AwaitedLimit> {
+        let mut longest: Option<AwaitedLimit> = None;
         for (index, part) in self.parts.iter().enumerate() {
             if part.standing == Standing::Denied {
                 let wait_us = part.verdict.retry_after_us()?;
-                if longest.is_none_or(|(_, longest_us)| wait_us > longest_us) {
-                    longest = Some((index, wait_us));
+                if longest.is_none_or(|longest| wait_us > longest.wait_us) {
+                    longest = Some(AwaitedLimit { index, wait_us });
                 }
             }
         }

@@ -76,7 +76,7 @@ pub mod top_keys;
 pub mod window;
 
 pub use db_key::{DbKey, OwnedDbKey};
-pub use decide::{read, Found, Judged, Mode, Part, Plan};
+pub use decide::{read, AwaitedLimit, Found, Judged, Mode, Part, Plan};
 pub use decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 pub use expiry::Expiry;
 pub use groups::{combine, denials, PartDecision, Standing};

@@ -8,7 +8,7 @@ use crate::mistake::Mistake;
 use crate::outcome::{self, Claim, Event, HasOutcome, StepOutcome};
 use commands::arguments::Words;
 use commands::call::ServerCall;
-use commands::decide::{decide, AwaitedLimit};
+use commands::decide::decide;
 use commands::dispatch::run;
 use commands::error::{CallError, Error};
 use commands::keyspace::{Inspection, Keyspace};
@@ -30,7 +30,8 @@ use engine::rule::Rule;
 use engine::store::Access;
 use engine::top_keys::TopRow;
 use engine::{
-    DbKey, Limit, Mode, NewReservation, OwnedDbKey, Part, Quantity, Request, WindowLimit,
+    AwaitedLimit, DbKey, Limit, Mode, NewReservation, OwnedDbKey, Part, Quantity, Request,
+    WindowLimit,
 };
 use stateright::{Model, Property};
 use std::cell::{Cell, RefCell};

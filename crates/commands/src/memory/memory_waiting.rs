@@ -3,7 +3,7 @@
 
 use super::value::{Value, ValueBuilder};
 use super::MemoryServer;
-use crate::decide::{give_back, AwaitedLimit};
+use crate::decide::give_back;
 use crate::error::Error;
 use crate::keyspace::Keyspace;
 use crate::waiting::{
@@ -11,7 +11,7 @@ use crate::waiting::{
     WaitingCall, WaitingKeyspace,
 };
 use engine::line::{LineId, LineTypes, Lines, Ticket};
-use engine::{DbKey, OwnedDbKey};
+use engine::{AwaitedLimit, DbKey, OwnedDbKey};
 use std::convert::Infallible;
 use std::sync::Arc;
 
