@@ -173,32 +173,3 @@ fn clauses_of_groups_that_deny_ban_their_keys() {
     let bans = ["{u}:a", "{u}:b", "{u}:c"].map(|key| conn.info_field(key, "ban"));
     assert_eq!(bans, [3_600_000, 7_200_000, 0]);
 }
-
-// ---- With FORCE ----
-
-#[test]
-fn a_ban_of_force_is_replicated_as_its_effects_in_a_transaction_too() {
-    let (server, mut conn) = Server::builder().aof().with_held_clock();
-    let end_ms = server.clock().now_us() / 1_000 + 30_000;
-    let mut replies = Vec::new();
-    let written = server.aof_grows_by(|| {
-        replies = conn.transaction([
-            "RL.WINDOW w 5 1min 0 FORCE BAN 30s", "RL.WINDOW w 5 1min 0 FORCE BAN 30s",
-            "RL.WINDOW w 5 1min", "RL.THROTTLE b 4 1 12s 0 FORCE BAN 30s", "RL.THROTTLE b 4 1 12s",
-        ]);
-    });
-    let limited: Vec<_> = replies.iter().map(limited).collect();
-    assert_eq!(limited, [0, 0, 1, 0, 1]);
-    let expire_ms = end_ms + 900;
-    let now_ns = server.clock().now_us() * 1_000;
-    assert_eq!(
-        written,
-        [
-            "MULTI".into(),
-            format!("ZADD w -inf !{end_ms}~30000"),
-            format!("PEXPIREAT w {expire_ms}"),
-            format!("SET b {now_ns}!{end_ms}~30000 PXAT {expire_ms}"),
-            "EXEC".into(),
-        ]
-    );
-}

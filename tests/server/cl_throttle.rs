@@ -25,18 +25,6 @@ fn cl_throttle_is_unknown_unless_the_setting_says_so() {
         assert!(error.contains("immutable"), "{error}");
         assert!(conn.err("CL.THROTTLE k 15 30 60 1").contains("unknown command"));
     }
-    let path = module_path();
-    let (_server, mut conn) = Server::builder().module(false).connect();
-    for value in ["", "1", "maybe", "y"] {
-        conn.refuses(format!("MODULE LOAD {path} cl-throttle {value}"), LOAD_FAILED);
-    }
-    assert_eq!(
-        conn.text(format!("MODULE LOAD {path} ratelimit.cl-throttle YES allow-unload yes")),
-        "OK"
-    );
-    assert_eq!(conn.ints("CL.THROTTLE k 15 30 60 1"), [0, 16, 15, -1, 2]);
-    assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
-    assert!(conn.err("CL.THROTTLE k 15 30 60 1").contains("unknown command"));
 }
 
 #[test]
@@ -99,53 +87,27 @@ fn lower_case_in_scripts_and_an_empty_key_work() {
     assert_eq!(conn.int(["EXISTS", ""]), 1);
 }
 
-#[test]
-fn a_name_that_another_module_has_is_logged_and_left_out() {
-    let (server, mut conn) = Server::builder()
-        .module(false)
-        .config(format!("loadmodule {} take cl.throttle", test_module()))
-        .config(format!("loadmodule {:?} cl-throttle yes", module_path()))
-        .connect();
-    assert_eq!(conn.text("CL.THROTTLE k 15 30 60"), "another module");
-    assert_eq!(conn.ints("RL.THROTTLE k 15 30 60"), [0, 16, 15, -1, 2]);
-    assert!(matches!(conn.cmd("RL.TOP"), Value::Array(_)));
-    let log = server.log();
-    let line = log.lines().find(|line| line.contains("redis-ratelimit:"));
-    assert!(
-        line.is_some_and(|line| line.contains("cl.throttle") && line.contains("left out")),
-        "{log}"
-    );
-    // Without the setting there is nothing to say.
-    let server = Server::builder()
-        .module(false)
-        .config(format!("loadmodule {} take cl.throttle", test_module()))
-        .config(format!("loadmodule {:?}", module_path()))
-        .start();
-    assert_eq!(server.conn().text("CL.THROTTLE k 15 30 60"), "another module");
-    assert!(!server.log().contains("left out"));
-}
-
-/// The names of all commands of the module, as COMMAND LIST has them.
+/// The names of all commands of the module.
 fn names(conn: &mut Conn) -> Vec<String> {
-    let all = flat(&conn.cmd("COMMAND LIST FILTERBY MODULE ratelimit"));
-    all.into_iter().filter(|name| name.starts_with("rl.")).collect()
+    flat(&conn.cmd("COMMAND LIST FILTERBY MODULE ratelimit"))
 }
 
 #[test]
 fn every_command_whose_name_is_taken_is_left_out_and_the_others_are_there() {
-    let (path, other) = (module_path(), test_module());
+    let other = test_module();
+    let load = format!("MODULE LOAD {} cl-throttle yes allow-unload yes", module_path());
     if Version::under_test().lacks("COMMAND LIST", (7, 0)) {
         return;
     }
-    let all = names(&mut Server::start().conn());
-    assert_eq!(all.len(), 15, "{all:?}");
+    let all = names(&mut cell().1);
+    assert_eq!(all.len(), 16, "{all:?}");
     let (server, mut conn) = Server::builder().module(false).connect();
     let one = vec!["rl.throttle".to_string()];
     for taken in [&one, &all] {
-        let load = ["MODULE", "LOAD", &other, "take"].map(String::from);
-        assert_eq!(conn.text([&load[..], taken].concat()), "OK");
+        let take = ["MODULE", "LOAD", &other, "take"].map(String::from);
+        assert_eq!(conn.text([&take[..], taken].concat()), "OK");
         for _ in 0..2 {
-            assert_eq!(conn.text(["MODULE", "LOAD", &path]), "OK");
+            assert_eq!(conn.text(&load), "OK");
             let mut left = names(&mut conn);
             left.extend(taken.clone());
             left.sort();
@@ -177,26 +139,11 @@ fn every_command_whose_name_is_taken_is_left_out_and_the_others_are_there() {
         let times = log.lines().filter(|log| log.contains(&line)).count();
         assert_eq!(times, if *name == "rl.throttle" { 4 } else { 2 }, "{name}: {log}");
     }
-    assert_eq!(conn.text(["MODULE", "LOAD", &path]), "OK");
+    assert_eq!(conn.text(&load), "OK");
     assert_eq!(conn.ints("RL.THROTTLE k 15 30 60"), [0, 16, 15, -1, 2]);
     // A command of the server itself.
     let (server, mut conn) = Server::builder().config("rename-command ECHO rl.throttle").connect();
     assert_eq!(conn.text("RL.THROTTLE x"), "x");
     assert_eq!(conn.ints("RL.WINDOW w 5 60"), [0, 5, 4, -1, 60]);
     assert!(server.log().contains("the command rl.throttle is left out"), "{}", server.log());
-}
-
-#[test]
-fn the_module_takes_the_name_over_when_the_other_one_is_gone() {
-    let path = module_path();
-    let (_server, mut conn) = Server::builder().module(false).connect();
-    assert_eq!(conn.text(["MODULE", "LOAD", &test_module(), "take", "cl.throttle"]), "OK");
-    let words = ["MODULE", "LOAD", &path, "cl-throttle", "yes", "allow-unload", "yes"];
-    assert_eq!(conn.text(words), "OK");
-    assert_eq!(conn.text("CL.THROTTLE k 15 30 60"), "another module");
-    for line in ["MODULE UNLOAD ratelimit", "MODULE UNLOAD tests"] {
-        assert_eq!(conn.text(line), "OK");
-    }
-    assert_eq!(conn.text(["MODULE", "LOAD", &path, "cl-throttle", "yes"]), "OK");
-    assert_eq!(conn.ints("CL.THROTTLE k 15 30 60"), [0, 16, 15, -1, 2]);
 }

@@ -508,8 +508,6 @@ fn ask_by_key(conn: &mut ClusterConnection, key: &str, call: &str) -> RedisResul
 /// The error of the module, on servers that send none themselves.
 const MOVING: &str =
     "TRYAGAIN the keys of one call must be on one node, but their slot is being migrated: call again after the migration";
-const APART: &str =
-    "CROSSSLOT the keys of one call must be in one slot: give them the same hash tag";
 
 /// The names of the keys end in where the two of a call are, each at the source or the target of the slot's way.
 #[test]
@@ -579,34 +577,5 @@ fn several_limits_are_taken_nowhere_while_their_keys_are_on_two_nodes() {
         conn.cmd("ASKING");
         let left = conn.ints(format!("RL.WINDOW_RO {{bar}}{key} 5 1h"))[2];
         assert_eq!(5 - left, counted, "{key}");
-    }
-}
-
-#[test]
-fn several_limits_in_different_slots_are_refused_and_take_nothing_anywhere() {
-    let cluster = Cluster::of(3, 0);
-    let call = "RL.ALL 2 foo bar WINDOW 5 60 WINDOW 5 60";
-    let (first, port) = (cluster.master_of("foo"), cluster.node(cluster.master_of("foo")).port());
-    for node in 0..3 {
-        let error = cluster.node(node).conn().err(call);
-        // Valkey looks at the first key alone, and the module of that one's node at the others.
-        let is_sent_on = node != first;
-        match cluster.node(node).version().is_valkey {
-            true if is_sent_on => {
-                assert!(
-                    error.starts_with("MOVED ") && error.ends_with(&format!(":{port}")),
-                    "{error}"
-                );
-            }
-            true => assert_eq!(error, APART),
-            false => assert!(error.starts_with("CROSSSLOT "), "{node}: {error}"),
-        }
-        assert_eq!(cluster.node(node).conn().int("DBSIZE"), 0);
-    }
-    let mut conn = cluster.client();
-    let one_slot = call.replace("foo bar", "{u}foo {u}bar");
-    for left in [4, 3] {
-        let reply = ask_by_key(&mut conn, "{u}", &one_slot).unwrap();
-        assert_eq!(flat(&reply)[2], left.to_string());
     }
 }

@@ -161,18 +161,6 @@ fn a_reservation_whose_rule_is_unknown_can_only_be_released_and_one_that_is_too_
 }
 
 #[test]
-fn a_dead_foreign_entry_is_never_removed() {
-    let (server, mut conn) = Server::with_held_clock();
-    conn.cmd("ZADD k 5 foreign -inf other");
-    for _ in 0..100 {
-        server.clock().advance_ms(500);
-        conn.cmd("RL.WINDOW k 5 1s");
-    }
-    assert_eq!(conn.text("ZSCORE k foreign"), "5");
-    assert_eq!(conn.text("ZSCORE k other"), "-inf");
-}
-
-#[test]
 fn a_foreign_entry_among_dead_ones_is_an_error_where_it_would_be_removed() {
     let (server, mut conn) = Server::with_held_clock();
     conn.cmd(format!("ZADD k -{} foreign", START_US - 100_000_000));
@@ -191,51 +179,4 @@ fn a_foreign_entry_among_dead_ones_is_an_error_where_it_would_be_removed() {
     conn.int("ZREM k foreign");
     assert_eq!(conn.ints("RL.WINDOW k 5 1s")[0], 0);
     assert!(conn.int("ZCARD k") < 8);
-}
-
-#[test]
-fn no_sorted_set_ends_the_server() {
-    let (server, mut conn) = Server::with_held_clock();
-    let mut random = Random::new(1);
-    let totals =
-        ["0", "1", "5", "9223372036854775807", "9223372036854775808", "18446744073709551615"];
-    for _ in 0..1_500 {
-        conn.cmd("DEL k");
-        for _ in 0..1 + random.below(6) {
-            let score = match random.below(8) {
-                0 => "inf".to_owned(),
-                1 => "-inf".to_owned(),
-                2 => "9007199254740992".to_owned(),
-                3 => format!("-{}", START_US + random.below(3)),
-                4 => "0".to_owned(),
-                _ => format!("-{}", START_US - 30_000_000 + random.below(60_000_000)),
-            };
-            let mut member = random.pick(&totals).to_owned();
-            if random.one_in(2) {
-                member += &format!("x{}", random.pick(&totals));
-            }
-            if random.one_in(3) {
-                member += &format!("~{}", random.below(100_000_000));
-            }
-            if random.one_in(4) {
-                member += "d";
-            }
-            conn.cmd(format!("ZADD k {score} {member}"));
-        }
-        let limit = random.pick(&["0", "3", "9223372036854775807"]);
-        let quantity = random.pick(&["1", "2", "9223372036854775807"]);
-        let options = random.pick(&["", "BUCKETS 1", "FIXED", "COUNTDENIED", "ATMOST"]);
-        let before = conn.cmd("DUMP k");
-        let reply = conn.cmd(format!("RL.WINDOW k {limit} 60 {quantity} {options}"));
-        if matches!(reply, Value::ServerError(_)) {
-            assert!(error_line(&reply).starts_with("ERR the key's sorted set"), "{reply:?}");
-            assert_eq!(conn.cmd("DUMP k"), before);
-        } else {
-            let answer = ints(&reply);
-            assert!((0..=limit.parse().unwrap()).contains(&answer[2]), "{answer:?}");
-            assert!(answer[3] >= -1 && answer[4] >= 0, "{answer:?}");
-            conn.cmd(format!("RL.WINDOW_RO k {limit} 60 {quantity}"));
-        }
-    }
-    assert!(!server.log().contains("internal error"));
 }

@@ -80,21 +80,6 @@ fn the_script_exports_every_number_of_info() {
 }
 
 #[test]
-fn the_page_explains_every_alert_and_names_no_other() {
-    let (rules, page) = (file("examples/metrics/alerts.yml"), file("docs/operations.md"));
-    let alerts: Vec<_> =
-        rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
-    assert!(alerts.len() >= 18, "{alerts:?}");
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| Ratelimit")?.split(' ').next());
-    let rows: Vec<_> = rows.map(|rest| format!("Ratelimit{rest}")).collect();
-    assert_eq!(rows, alerts, "the table has a row for each, in the order of the file");
-    for word in page.split(|c: char| !c.is_ascii_alphanumeric()) {
-        let is_alert = word.starts_with("Ratelimit");
-        assert!(!is_alert || alerts.contains(&word), "there is no alert {word}");
-    }
-}
-
-#[test]
 fn keys_of_any_bytes_become_labels_in_ascii_and_stay_different() {
     let server = with_policies();
     let mut conn = server.conn();
@@ -140,18 +125,4 @@ fn the_script_needs_rl_top_only_for_the_denied_keys() {
         assert_eq!(metrics["ratelimit_calls_total:throttle:denied"], "1");
         assert_eq!(metrics.contains_key("ratelimit_top_denied:0:user:1"), readable == "1");
     }
-}
-
-#[test]
-fn a_script_that_is_marked_as_reading_is_not_held_up_by_client_pause() {
-    if Version::under_test().lacks("the first line of scripts", (7, 0)) {
-        return;
-    }
-    let server = with_policies();
-    let mut conn = server.conn();
-    conn.cmd("CLIENT PAUSE 600000 WRITE");
-    let marked = format!("#!lua flags=no-writes\n{}", script());
-    let reply = conn.cmd(["EVAL".to_owned(), marked, "0".to_owned()]);
-    assert!(matches!(reply, Value::Array(values) if values.len() > 40));
-    conn.cmd("CLIENT UNPAUSE");
 }

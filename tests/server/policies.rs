@@ -196,23 +196,6 @@ fn as_a_load_argument_the_table_stands_last_with_or_without_quotes() {
     assert_eq!(rows(&mut conn), []);
 }
 
-#[test]
-fn a_load_argument_that_is_no_table_is_refused_with_the_name_and_the_reason() {
-    let (server, mut conn) = Server::builder().module(false).connect();
-    for (table, why) in [
-        ("a WINDOW 5 60; b WINDOW x 60", "policy b: limit must be an integer from 0"),
-        ("a WINDOW 5 60; a WINDOW 5 60", "policy a: the name is given more than once"),
-        ("a THROTTLE 5 60 lease 8", "policy a: period must be"),
-    ] {
-        let load = format!("MODULE LOAD {} lease 7 policies {table}", module_path());
-        conn.refuses(load, LOAD_FAILED);
-        let log = server.log();
-        let line = log.lines().rfind(|line| line.contains("redis-ratelimit: load argument"));
-        assert!(line.is_some_and(|line| line.contains(why)), "{table}: {line:?}");
-    }
-    conn.refuses(format!("MODULE LOAD {} policies", module_path()), LOAD_FAILED);
-}
-
 // ---- Names in calls ----
 
 const KINDS: &str =
@@ -243,27 +226,6 @@ fn a_name_decides_and_stores_the_same_as_its_limit() {
             assert_eq!(conn.dumped(key), conn.dumped(&format!("{key}2")), "{call}");
         }
     }
-}
-
-#[test]
-fn options_of_a_policy_must_not_be_repeated_with_its_name() {
-    let (_server, mut conn) = with(KINDS);
-    for (call, word) in [
-        ("RL.WINDOW k @win BUCKETS 3", "BUCKETS"),
-        ("RL.ACQUIRE k @day FROM 15 TZ UTC", "FROM"),
-        ("RL.ALL 1 k ACQUIRE @day FIXED", "FIXED"),
-        ("RL.WINDOW k @win 1 BAN 1s", "BAN"),
-    ] {
-        assert_eq!(conn.err(call), format!("ERR {word} must not be used with a policy"));
-    }
-    assert_eq!(conn.int("DBSIZE"), 0);
-    // A key, and the value of an option, may say anything.
-    assert_eq!(conn.ints("RL.WINDOW @win @win 1")[..3], [0, 5, 4]);
-    assert_eq!(conn.acquire("RL.ACQUIRE @none @sem ID @rate").id(), "@rate");
-    assert_eq!(
-        conn.cmd("RL.ALL 2 @rate WINDOW THROTTLE @rate WINDOW @win"),
-        conn.cmd("RL.ALL 2 @a @b THROTTLE @rate WINDOW @win")
-    );
 }
 
 #[test]
@@ -394,23 +356,6 @@ fn waiting_calls_and_reservations_keep_their_limit_when_the_policy_changes() {
     // Counted once each, under the name that stayed.
     assert_eq!(counts(&server, "sem"), [2, 0, 0]);
     assert_eq!(counts(&server, "w"), [2, 0, 0]);
-}
-
-#[test]
-fn a_wrong_policy_loses_what_only_the_right_one_would_count() {
-    let (server, mut conn) = with("calls WINDOW 1000 1d; rate THROTTLE 999 1000 1d");
-    if server.version().lacks_settings() {
-        return;
-    }
-    conn.cmd("RL.WINDOW window @calls 900");
-    conn.cmd("RL.THROTTLE bucket @rate 1000");
-    set(&mut conn, "calls WINDOW 1000 1min; rate THROTTLE 999 1000 1min");
-    assert_eq!(conn.ints("RL.WINDOW window @calls"), [0, 1000, 99, -1, 60]);
-    assert_eq!(limited(&conn.cmd("RL.THROTTLE bucket @rate")), 1);
-    set(&mut conn, "calls WINDOW 1000 1d; rate THROTTLE 999 1000 1d");
-    server.clock().advance_ms(5 * 60_000);
-    assert_eq!(conn.ints("RL.WINDOW_RO window @calls"), [0, 1000, 1000, -1, 0]);
-    assert_eq!(conn.ints("RL.THROTTLE_RO bucket @rate"), [0, 1000, 1000, -1, 0]);
 }
 
 #[test]

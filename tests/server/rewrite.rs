@@ -2,9 +2,6 @@
 //! again from its own file.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::unix::fs::symlink;
-use std::process::{Command, Stdio};
 
 use support::*;
 
@@ -155,48 +152,4 @@ fn after_a_failover_by_sentinel_each_server_starts_again_from_its_own_file() {
     wait_for_sync(&promoted, &demoted);
     assert_eq!((role(&promoted), role(&demoted)), ("master".into(), "slave".into()));
     knows_limits(&demoted, false);
-}
-
-#[test]
-fn make_run_serves_again_after_a_rewrite_and_the_tracked_file_stays_as_it_is() {
-    let dir = std::env::temp_dir().join(format!("ratelimit-run-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&dir);
-    fs::create_dir_all(dir.join("release")).unwrap();
-    // The module is built already.
-    symlink("/bin/true", dir.join("cargo")).unwrap();
-    symlink(module_path(), dir.join("release/libredis_ratelimit.so")).unwrap();
-    let example = file("redis.conf.example");
-    for _ in 0..2 {
-        let port = free_port();
-        let mut command = Command::new(root().join("scripts/run.sh"));
-        let path = format!("{}:{}", dir.display(), std::env::var("PATH").unwrap());
-        command.current_dir(root()).env("PATH", path).env("CARGO_TARGET_DIR", &dir);
-        command.env("PORT", port.to_string()).stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut server = Running::start(&mut command);
-        let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines().map(Result::unwrap);
-        assert!(lines.any(|line| line.contains("Ctrl-C stops the server")));
-        let url = format!("redis://127.0.0.1:{port}/");
-        let mut conn = redis::Client::open(url).unwrap().get_connection().unwrap();
-        let mut call = |line: &str| -> Value {
-            let mut words = line.split(' ');
-            let mut command = redis::cmd(words.next().unwrap());
-            words.for_each(|word| {
-                command.arg(word);
-            });
-            command.query(&mut conn).unwrap_or_else(|error| panic!("{line}: {error}"))
-        };
-        assert_eq!(ints(&call("RL.THROTTLE user:1 15 30 60 1")), [0, 16, 15, -1, 2]);
-        // The settings of the last run are gone.
-        let samples = call("CONFIG GET maxmemory-samples");
-        assert!(matches!(&samples, Value::Array(pair) if text(&pair[1]) == "5"), "{samples:?}");
-        call("CONFIG SET maxmemory-samples 7");
-        assert_eq!(call("CONFIG REWRITE"), Value::Okay);
-        let written = fs::read_to_string(dir.join("run/redis.conf")).unwrap();
-        assert!(written.contains("maxmemory-samples 7"), "{written}");
-        // SAFETY: sends a signal to a child that is not reaped yet, as Ctrl-C does.
-        unsafe { libc::kill(server.0.id() as i32, libc::SIGINT) };
-        eventually(SOON, || server.0.try_wait().unwrap().is_some());
-    }
-    assert_eq!(file("redis.conf.example"), example);
-    fs::remove_dir_all(&dir).unwrap();
 }

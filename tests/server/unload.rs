@@ -19,6 +19,10 @@ fn a_module_that_is_unloaded_takes_its_memory_along() {
         conn.cmd("RL.THROTTLE a 1 1 60");
         conn.cmd("RL.ACQUIRE s 1 0");
         conn.cmd("RL.ACQUIRE s 1 0 BLOCK 5");
+        // From eight reservations on a key has an index.
+        conn.pipeline(["RL.ACQUIRE index 9 0"; 9]);
+        conn.cmd(["HSET", "limits", "rpm", "WINDOW 9 1min"]);
+        conn.cmd("RL.ALL 2 own limits WINDOW @rpm LIMITS");
         for zone in ["Asia/Shanghai", "Europe/Lisbon", "America/New_York", "+08:00"] {
             conn.cmd(format!("RL.WINDOW w 1 1d FIXED TZ {zone}"));
         }
