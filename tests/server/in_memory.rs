@@ -42,6 +42,23 @@ fn call(memory: &mut MemoryServer, words: &[String], now_us: i64) -> Outcome {
     memory.call(&words, now_us as u64)
 }
 
+/// The reply to a call on the server, which must be the same in memory.
+#[track_caller]
+fn same_reply(
+    memory: &mut MemoryServer,
+    conn: &mut Conn,
+    words: &[String],
+    now_us: i64,
+    when: impl FnOnce() -> String,
+) -> Local {
+    let on_server = local(&conn.cmd(words));
+    let here = call(memory, words, now_us);
+    if here != Outcome::Reply(on_server.clone()) {
+        panic!("{words:?} {}\nin memory: {here:?}\non the server: {on_server:?}", when());
+    }
+    on_server
+}
+
 fn in_memory() -> MemoryServer {
     let mut numbers = Random::new(1);
     MemoryServer::new(move |bytes| bytes.fill_with(|| numbers.draw() as u8))
@@ -60,9 +77,11 @@ fn random_calls_are_answered_in_memory_as_by_the_module() {
         ["CONFIG", "SET", "ratelimit.policies", RandomCalls::POLICIES],
         ["CONFIG", "SET", "ratelimit.top-keys", "5"],
     ] {
-        let words = words.map(String::from);
-        assert_eq!(call(&mut memory, &words, START_US), Outcome::Reply(local(&conn.cmd(&words))));
+        same_reply(&mut memory, &mut conn, &words.map(String::from), START_US, String::new);
     }
+    let after = |history: &[String], words: &[String]| {
+        format!("seed {seed}, after:\n{}", recent_calls(history, words))
+    };
     let mut stream = RandomCalls::new(seed);
     let (mut history, mut kinds) = (Vec::new(), BTreeMap::<String, [i64; 2]>::new());
     for number in 0..calls {
@@ -77,45 +96,25 @@ fn random_calls_are_answered_in_memory_as_by_the_module() {
                 // A key that has expired may be gone, or come back with the clock: a server deletes it when it is asked for.
                 for key in RandomCalls::keys() {
                     let words = ["RL.INFO".into(), key];
-                    let on_server = Outcome::Reply(local(&conn.cmd(&words)));
-                    let here = call(&mut memory, &words, clock.now_us());
-                    assert_eq!(
-                        here,
-                        on_server,
-                        "{words:?} before call {number} of seed {seed}, after:\n{}",
-                        recent_calls(&history, &words)
-                    );
+                    let when = || format!("before call {number}, {}", after(&history, &words));
+                    same_reply(&mut memory, &mut conn, &words, clock.now_us(), when);
                 }
                 clock.advance_ms(-stream.below(3_000));
             }
         }
         let (words, now_us) = (stream.draw(), clock.now_us());
         history.push(format!("{now_us} {}", words.join(" ")));
-        let on_server = local(&conn.cmd(&words));
+        let when = || format!("call {number}, {}", after(&history, &words));
+        let reply = same_reply(&mut memory, &mut conn, &words, now_us, when);
         let has_limits = words.iter().any(|word| word.eq_ignore_ascii_case("LIMITS"));
         let kind = words[0].to_uppercase() + if has_limits { " LIMITS" } else { "" };
         let count = kinds.entry(kind).or_default();
-        count[usize::from(matches!(on_server, Local::Error(_)))] += 1;
-        let here = call(&mut memory, &words, now_us);
-        let on_server = Outcome::Reply(on_server);
-        let after = || recent_calls(&history, &words);
-        assert_eq!(
-            here,
-            on_server,
-            "call {number} of seed {seed}, in memory and by the module, after:\n{}",
-            after()
-        );
+        count[usize::from(matches!(reply, Local::Error(_)))] += 1;
         // Now and then what is stored, with its TTL.
         for key in RandomCalls::keys().filter(|key| words.contains(key) && number % 4 == 0) {
             let words = ["RL.INFO".into(), key];
-            let on_server = Outcome::Reply(local(&conn.cmd(&words)));
-            let here = call(&mut memory, &words, now_us);
-            assert_eq!(
-                here,
-                on_server,
-                "{words:?} after call {number} of seed {seed}, after:\n{}",
-                recent_calls(&history, &words)
-            );
+            let when = || format!("behind call {number}, {}", after(&history, &words));
+            same_reply(&mut memory, &mut conn, &words, now_us, when);
         }
     }
     println!("{calls} calls of seed {seed}, replies and errors: {kinds:?}");
@@ -200,8 +199,7 @@ fn calls_that_wait_are_granted_in_memory_in_the_order_of_the_module() {
                 let mut own = idle.pop().unwrap_or_else(|| server.conn());
                 own.send(line.as_str());
                 // It stands in line once the server has read it.
-                let number = waiting.len() as i64 + 1;
-                eventually(SOON, || waiting_calls(&mut conn) == number);
+                server.wait_until_waiting(waiting.len() + 1);
                 waiting.insert(ticket, own);
                 None
             }
@@ -220,7 +218,7 @@ fn calls_that_wait_are_granted_in_memory_in_the_order_of_the_module() {
             idle.push(own);
             granted += 1;
         }
-        assert_eq!(waiting_calls(&mut conn), waiting.len() as i64, "after {line} of seed {seed}");
+        assert_eq!(server.waiting(), waiting.len(), "after {line} of seed {seed}");
     }
     assert!(granted > 20, "{granted}");
 }
@@ -232,11 +230,4 @@ fn held_ids(memory: &mut MemoryServer, key: &str) -> Vec<String> {
     };
     let held = as_json(&held);
     held.as_array().unwrap().iter().map(|one| one[0].as_str().unwrap().to_owned()).collect()
-}
-
-/// How many calls wait on the server.
-fn waiting_calls(conn: &mut Conn) -> i64 {
-    let info = conn.text("INFO ratelimit");
-    let line = info.lines().find_map(|line| line.strip_prefix("ratelimit_waiting:"));
-    line.expect("a number").trim().parse().unwrap()
 }
