@@ -14,22 +14,6 @@ fn timed(server: &Server, conn: &mut Conn, words: impl CommandWords) -> (Duratio
     (server.cpu_time() - before, reply)
 }
 
-/// Reserves one of each id, with a lease of its own in milliseconds. By a script, as the client takes longer than the
-/// server.
-fn reserve(conn: &mut Conn, key: &str, leases_ms: &[u64]) {
-    let script = "for at, lease in ipairs(ARGV) do if at > 1 then
-            local id = string.format('r%05d', ARGV[1] + at - 2)
-            local reply = redis.call('RL.ACQUIRE', KEYS[1], 65536, 0, 1, 'LEASE', lease, 'ID', id)
-            if reply[1] ~= 0 then return redis.error_reply('denied') end
-        end end return #ARGV - 1";
-    for (at, part) in leases_ms.chunks(1_000).enumerate() {
-        let mut words = vec!["EVAL".to_string(), script.into(), "1".into(), key.into()];
-        words.push((at * 1_000).to_string());
-        words.extend(part.iter().map(u64::to_string));
-        assert_eq!(conn.int(&words[..]), part.len() as i64);
-    }
-}
-
 /// Each call searched all indexes for the oldest to drop, and a large index that was dropped had to be read again.
 #[test]
 fn many_small_keys_delay_no_other_client() {
@@ -37,8 +21,8 @@ fn many_small_keys_delay_no_other_client() {
     const SMALL_KEYS: usize = 125_000;
     let longest = || {
         let (server, mut conn) = Server::with_held_clock();
-        reserve(&mut conn, "large", &[3_600_000; 65_535]);
-        reserve(&mut conn, "small:0", &[3_600_000; 9]);
+        conn.reserve_many("large", 65_535, "1h");
+        conn.reserve_many("small:0", 9, "1h");
         // The first call of each reads it.
         let script = "for at = ARGV[1], ARGV[2] do
                 redis.call('COPY', 'small:0', 'small:' .. at)
@@ -70,7 +54,7 @@ fn many_small_keys_delay_no_other_client() {
 fn no_call_pays_for_a_change_that_keeps_every_reservation() {
     let _guard = with_others();
     let (server, mut conn) = Server::with_held_clock();
-    reserve(&mut conn, "k", &[3_600_000; 65_535]);
+    conn.reserve_many("k", 65_535, "1h");
     // A command that writes a whole value pays for reading it, and one that moves it need not.
     let changes = [
         ("EXPIRE k 7000", "k", true),
@@ -123,7 +107,7 @@ fn an_entry_that_another_client_has_written_is_found_once() {
     const KEYS: usize = 16;
     for (entry, is_foreign) in [("#06:r00007:1:20000:9999999999999999::-", false), ("x", true)] {
         let (server, mut conn) = Server::with_held_clock();
-        reserve(&mut conn, "k0", &[3_600_000; 60_000]);
+        conn.reserve_many("k0", 60_000, "1h");
         conn.int(["ZADD", "k0", "-inf", entry]);
         let keys: Vec<_> = (0..KEYS).map(|n| format!("k{n}")).collect();
         for key in &keys[1..] {
@@ -154,10 +138,7 @@ fn entries_that_contradict_each_other_are_not_read_one_after_the_other() {
     let entry = |ago_us: i64, member: String| [(ago_us - now_us).to_string(), member];
     let mut entries = vec![entry(3_000_000, "1".into()), entry(1_000_000, "60".into())];
     entries.extend((2..60_000).map(|n| entry(1_000_000 + n, format!("5x{n}"))));
-    for part in entries.chunks(1_000) {
-        let words = ["ZADD", "k"].map(String::from).into_iter().chain(part.concat());
-        conn.int(words.collect::<Vec<_>>());
-    }
+    conn.add_entries("k", entries);
     assert_takes(MOST / 40, || {
         let (took, reply) = timed(&server, &mut conn, "RL.WINDOW k 60 1h 30");
         assert!(error_line(&reply).contains("did not write"), "{reply:?}");
@@ -173,10 +154,7 @@ fn many_entries_are_given_back_at_once() {
     let (server, mut conn) = Server::with_held_clock();
     let now_us = server.clock().now_us();
     let entry = |n: i64| [(n * 10_000 - now_us).to_string(), (ENTRIES - n).to_string()];
-    for part in (0..ENTRIES).collect::<Vec<_>>().chunks(1_024) {
-        let words = ["ZADD", "before"].map(String::from).into_iter();
-        conn.cmd(words.chain(part.iter().flat_map(|n| entry(*n))).collect::<Vec<_>>());
-    }
+    conn.add_entries("before", (0..ENTRIES).map(entry));
     for (call, left, most) in [
         (format!("RL.WINDOW k 100000 1h -{ENTRIES} BUCKETS {ENTRIES}"), 0, MOST / 4),
         (format!("RL.WINDOW k 100000 1h -{} BUCKETS {ENTRIES}", ENTRIES - 1), 1, MOST / 2),
@@ -197,11 +175,10 @@ fn a_call_over_many_keys_heals_a_part_of_each() {
     let _guard = with_others();
     const KEYS: i64 = 64;
     let (server, mut conn) = Server::with_held_clock();
-    reserve(&mut conn, "a0", &[3_600_000; 1_000]);
+    conn.reserve_many("a0", 1_000, "1h");
     let now_us = server.clock().now_us();
-    let entries = (1..4_000).flat_map(|n: i64| [(n - now_us).to_string(), (9_000 - n).to_string()]);
-    let words: Vec<_> = ["ZADD", "w0"].map(String::from).into_iter().chain(entries).collect();
-    conn.cmd(&words);
+    let entry = |n: i64| [(n - now_us).to_string(), (9_000 - n).to_string()];
+    conn.add_entries("w0", (1..4_000).map(entry));
     for (key, clause) in [("a", "ACQUIRE 100000 0 "), ("w", "WINDOW 100000 1h ")] {
         let keys: Vec<_> = (0..KEYS).map(|n| format!("{key}{n}")).collect();
         let call =
@@ -234,8 +211,8 @@ fn releasing_half_a_million_ids_takes_no_longer_than_twice_what_srem_takes() {
     let _guard = with_others();
     const NUMBER: usize = 500_000;
     let (server, mut conn) = Server::with_held_clock();
-    reserve(&mut conn, "few", &[3_600_000; 3]);
-    reserve(&mut conn, "many", &[3_600_000; 40]);
+    conn.reserve_many("few", 3, "1h");
+    conn.reserve_many("many", 40, "1h");
     conn.cmd("RL.WINDOW events 100 60 50");
     conn.cmd(&ids("SADD", "set", 40)[..]);
     let mut once = |command: &str, key: &str| {
@@ -272,7 +249,7 @@ fn all_that_is_held_is_released_by_one_call() {
     let _guard = with_others();
     const NUMBER: usize = 63_486;
     let (server, mut conn) = Server::with_held_clock();
-    reserve(&mut conn, "k", &[3_600_000; NUMBER]);
+    conn.reserve_many("k", NUMBER, "1h");
     // Some are named twice.
     let mut words = ids("RL.RELEASE", "twin", NUMBER);
     words.extend(["r00001".into(), "r00002".into(), "unknown".into()]);
@@ -334,11 +311,7 @@ fn after_the_clock_was_set_back_buckets_are_healed_in_pieces() {
     let step_us = 3_600_000_000 / BUCKETS;
     // As RL.WINDOW writes them.
     let entry = |n: i64| [(-(now_us - (BUCKETS - n) * step_us)).to_string(), (n + 1).to_string()];
-    for part in (0..BUCKETS).collect::<Vec<_>>().chunks(1_024) {
-        let mut words = vec!["ZADD".to_string(), "k".into()];
-        words.extend(part.iter().flat_map(|n| entry(*n)));
-        conn.cmd(&words[..]);
-    }
+    conn.add_entries("k", (0..BUCKETS).map(entry));
     let look = format!("RL.WINDOW_RO k {BUCKETS} 1h 1 BUCKETS {BUCKETS} MS");
     assert_eq!(conn.ints(&look)[2], 0);
     let replica = Server::replica_of(&server, true);

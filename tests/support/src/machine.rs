@@ -40,22 +40,22 @@ impl Machine {
         Machine { over, late, threads: vec![naps, echoes] }
     }
 
-    /// The median and the worst of the delays until now.
-    fn lateness(&self) -> (Duration, Duration) {
+    /// The delays until now, the shortest first.
+    fn delays(&self) -> Vec<Duration> {
         let mut late = self.late.lock().unwrap().clone();
         late.sort_unstable();
-        let worst = late.last().copied().unwrap_or_default();
-        (late.get(late.len() / 2).copied().unwrap_or_default(), worst)
+        late
     }
 
     /// The median of the delays until now.
     pub fn median(&self) -> Duration {
-        self.lateness().0
+        let delays = self.delays();
+        delays.get(delays.len() / 2).copied().unwrap_or_default()
     }
 
     /// The worst of the delays until now.
     pub fn worst(&self) -> Duration {
-        self.lateness().1
+        self.delays().last().copied().unwrap_or_default()
     }
 }
 
@@ -90,7 +90,7 @@ pub fn unless_stalled(margin: Duration, attempt: impl Fn()) {
     for _ in 0..10 {
         let machine = Machine::watch();
         let Err(failure) = catch_unwind(AssertUnwindSafe(&attempt)) else { return };
-        let (_, worst) = machine.lateness();
+        let worst = machine.worst();
         if worst <= margin {
             resume_unwind(failure);
         }

@@ -252,44 +252,37 @@ impl RandomCalls {
         self.options(accepted.in_clause(), 8);
     }
 
+    /// A call that takes from a key of this kind, or reserves in a key of any.
+    fn take(&mut self, names: [&'static str; 4], kind: Option<char>) {
+        let accepted = self.command(&names);
+        let kind_or_any = kind.unwrap_or_else(|| self.random.pick(&['a', 'a', 'w', 's']));
+        let key = self.key(kind_or_any);
+        self.say(key);
+        self.limit(kind_or_any);
+        self.quantity(kind.is_some());
+        if ['a', 'w'].contains(&kind_or_any) {
+            self.shape();
+        }
+        self.options(accepted, if kind.is_some() { 7 } else { 4 });
+        if kind.is_some() {
+            self.close();
+        }
+    }
+
     /// The words of the next call.
     pub fn draw(&mut self) -> Vec<String> {
         self.words = Vec::new();
         match self.below(100) {
             0..=19 => {
-                let names = ["RL.THROTTLE", "RL.THROTTLE", "rl.throttle", "RL.THROTTLE_RO"];
-                let accepted = self.command(&names);
-                let key = self.key('t');
-                self.say(key);
-                self.limit('t');
-                self.quantity(true);
-                self.options(accepted, 7);
-                self.close();
+                self.take(
+                    ["RL.THROTTLE", "RL.THROTTLE", "rl.throttle", "RL.THROTTLE_RO"],
+                    Some('t'),
+                );
             }
             20..=44 => {
-                let names = ["RL.WINDOW", "RL.WINDOW", "RL.WINDOW", "RL.WINDOW_RO"];
-                let accepted = self.command(&names);
-                let key = self.key('w');
-                self.say(key);
-                self.limit('w');
-                self.quantity(true);
-                self.shape();
-                self.options(accepted, 7);
-                self.close();
+                self.take(["RL.WINDOW", "RL.WINDOW", "RL.WINDOW", "RL.WINDOW_RO"], Some('w'))
             }
-            45..=64 => {
-                let names = ["RL.ACQUIRE", "RL.ACQUIRE", "RL.ACQUIRE", "RL.ACQUIRE_RO"];
-                let accepted = self.command(&names);
-                let kind = self.random.pick(&['a', 'a', 'w', 's']);
-                let key = self.key(kind);
-                self.say(key);
-                self.limit(kind);
-                self.quantity(false);
-                if kind != 's' {
-                    self.shape();
-                }
-                self.options(accepted, 4);
-            }
+            45..=64 => self.take(["RL.ACQUIRE", "RL.ACQUIRE", "RL.ACQUIRE", "RL.ACQUIRE_RO"], None),
             65..=69 => {
                 let (key, id) = (self.settled_key(), self.id());
                 self.words.extend(["RL.APPLY".into(), key, id]);

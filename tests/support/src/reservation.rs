@@ -55,6 +55,31 @@ impl Conn {
         let text = |one: Held| String::from_utf8_lossy(&one.id).into_owned();
         self.held(key).into_iter().map(text).collect()
     }
+
+    /// Reserves one of each of the ids `r00000`, `r00001` and so on. A script is quicker than as many replies.
+    #[track_caller]
+    pub fn reserve_many(&mut self, key: &str, number: usize, lease: &str) {
+        let script = "for at = ARGV[1], ARGV[2] do
+                local id = string.format('r%05d', at)
+                local call = {'RL.ACQUIRE', KEYS[1], 1000000, 0, 1, 'LEASE', ARGV[3], 'ID', id}
+                if redis.call(unpack(call))[1] ~= 0 then return redis.error_reply('denied') end
+            end return 'OK'";
+        for from in (0..number).step_by(5_000) {
+            let to = (from + 4_999).min(number - 1);
+            let words = ["EVAL", script, "1", key, &from.to_string(), &to.to_string(), lease];
+            assert_eq!(self.text(words), "OK");
+        }
+    }
+
+    /// Adds entries, each a score and a member, to a sorted set.
+    #[track_caller]
+    pub fn add_entries(&mut self, key: &str, entries: impl IntoIterator<Item = [String; 2]>) {
+        let entries: Vec<_> = entries.into_iter().collect();
+        for part in entries.chunks(1_000) {
+            let words = ["ZADD", key].map(String::from).into_iter().chain(part.concat());
+            assert_eq!(self.int(words.collect::<Vec<_>>()), part.len() as i64);
+        }
+    }
 }
 
 /// Reads a reply of RL.ACQUIRE.
