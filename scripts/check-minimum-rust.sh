@@ -24,5 +24,5 @@ found=$(rustup run "$version" rustc --version)
 target=$(mkdir -p "${CARGO_TARGET_DIR:-target}/minimum-rust" && cd "${CARGO_TARGET_DIR:-target}/minimum-rust" && pwd)
 CARGO_TARGET_DIR=$target rustup run "$version" cargo build --locked --lib
 CARGO_TARGET_DIR=$target rustup run "$version" cargo check --locked --package redis-ratelimit-client
-RATELIMIT_SO=$target/debug/libredis_ratelimit.so REDIS_SERVER=$(scripts/find-server.sh) cargo test --test server throttle::
+RATELIMIT_SO=$target/debug/libredis_ratelimit.so REDIS_SERVER=$(scripts/find-server.sh) cargo test --test server reservations::
 echo "$found builds the module and the Rust client."

@@ -261,7 +261,7 @@ END
     chmod +x "$arm/redis-server"
     file_is_arm64 "$dist/libredis_ratelimit-linux-arm64.so"
     REDIS_SERVER=$arm/redis-server RATELIMIT_SO=$dist/libredis_ratelimit-linux-arm64.so RATELIMIT_TEST_SLOWNESS=5 \
-        cargo test --no-fail-fast --test server -- docs:: throttle:: everywhere:: --test-threads=2
+        cargo test --no-fail-fast --test server -- docs:: effects:: every_command:: --test-threads=2
 }
 file_is_arm64() { readelf -h "$1" | grep -q AArch64 || die "$1 is not for arm64"; }
 

@@ -57,7 +57,7 @@ run() { # server label arguments of cargo test...: one run, and its line in the 
 }
 
 export RATELIMIT_FLOOD_SECONDS=${RATELIMIT_FLOOD_SECONDS:-20}
-threaded=(--test server -- all:: cluster:: everywhere:: blocking_order::)
+threaded=(--test server -- rl_all:: cluster:: every_command:: block_all:: block_order::)
 for name in "$@"; do
     server=$PWD/$servers/$name/redis-server
     [[ $servers == /* ]] && server=$servers/$name/redis-server

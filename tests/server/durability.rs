@@ -4,7 +4,6 @@
 //! `RATELIMIT_SEED=n cargo test --test server durability::` makes other calls.
 
 use std::fs;
-use std::time::Duration;
 
 use support::*;
 
@@ -254,33 +253,6 @@ fn a_rebuilt_module_is_loaded_under_the_same_data_without_a_restart() {
 
 // ---- Effects of single calls ----
 
-#[test]
-fn the_aof_has_plain_effects_and_one_for_each_change() {
-    let (server, mut conn) = Server::builder().aof().with_held_clock();
-    let mut effects = |line: &str| effects_of(&server, || conn.cmd(line));
-    let set = |seconds: i64| {
-        let at_ms = START_US / 1000 + seconds * 1000 + 900;
-        vec![format!("SET k {}000000000 PXAT {at_ms}", 1_700_000_000 + seconds)]
-    };
-    assert_eq!(effects("RL.THROTTLE k 4 1 1"), set(1));
-    assert_eq!(effects("RL.THROTTLE k 4 1 1 9 ATMOST"), set(5));
-    assert_eq!(effects("RL.THROTTLE k 4 1 1 -2"), set(3));
-    assert_eq!(effects("RL.THROTTLE k 4 1 1 -9"), ["DEL k"]);
-    assert_eq!(effects("RL.THROTTLE k 4 1 1 -9"), [""; 0]);
-    assert_eq!(effects("RL.THROTTLE k 4 1 1 0"), [""; 0]);
-    assert_eq!(effects("RL.THROTTLE k 4 1 1 6"), [""; 0]);
-    assert_eq!(effects("RL.THROTTLE k 4 1 1 x"), [""; 0]);
-    effects("SET k 9999999999999999999");
-    assert_eq!(effects("RL.THROTTLE k 4 1 1 6"), [""; 0]);
-    assert_eq!(effects("RL.THROTTLE k 4 1 1 1"), set(5));
-    assert_eq!(effects("RL.THROTTLE k 4 1 1 1"), [""; 0]);
-    assert_eq!(effects("EVAL return{redis.call('RL.THROTTLE','k',4,1,1)} 0"), [""; 0]);
-    assert_eq!(effects("EVAL return{redis.call('RL.THROTTLE','k',4,1,1,-1)} 0"), set(4));
-    // A caller that comes back just after the bucket became full does not pay for a DEL as well.
-    server.clock().advance_ms(4500);
-    assert_eq!(effects("RL.THROTTLE k 4 1 1"), ["SET k 1700000005500000000 PXAT 1700000006400"]);
-}
-
 /// A server without the module that carries out the effects of another, one after the other.
 struct Follower {
     /// Kept because dropping it ends the server.
@@ -325,14 +297,6 @@ impl Follower {
     }
 }
 
-/// The effects of some work.
-fn effects_of<T>(server: &Server, work: impl FnOnce() -> T) -> Vec<String> {
-    let mut lines = server.aof_grows_by(work);
-    // Before 7.0 what a module replicates comes as a transaction.
-    lines.retain(|line| line != "MULTI" && line != "EXEC");
-    lines
-}
-
 #[test]
 fn no_effect_deletes_a_key_that_its_call_keeps() {
     let (server, mut conn) = started(builder().aof());
@@ -340,7 +304,7 @@ fn no_effect_deletes_a_key_that_its_call_keeps() {
     let mut calls = Calls::new(10);
     for _ in 0..600 {
         let call = calls.next(server.clock(), &mut [&mut conn, &mut follower.conn]);
-        let effects = effects_of(&server, || conn.cmd(call));
+        let effects = server.effects_of(|| conn.cmd(call));
         follower.follow(&effects, &mut conn);
     }
     // A call that waits is granted by the call that settles what it waits for.
@@ -354,10 +318,10 @@ fn no_effect_deletes_a_key_that_its_call_keeps() {
         for conn in [&mut conn, &mut follower.conn] {
             conn.text("FLUSHALL");
         }
-        let effects = effects_of(&server, || conn.cmd(fill));
+        let effects = server.effects_of(|| conn.cmd(fill));
         follower.follow(&effects, &mut conn);
         let mut waiter = server.wait_in_line(waits);
-        let effects = effects_of(&server, || {
+        let effects = server.effects_of(|| {
             assert_eq!(conn.int(free), 1);
             assert_eq!(limited(&waiter.recv()), 0, "{waits}");
         });
@@ -405,30 +369,17 @@ fn many_elements_are_removed_by_one_effect() {
         for conn in [&mut conn, &mut follower.conn] {
             conn.text("FLUSHALL");
         }
-        let filling = effects_of(&server, || match ago_us {
+        let filling = server.effects_of(|| match ago_us {
             i64::MAX => reserve(&mut conn),
             _ => fill(&mut conn, ago_us),
         });
         follower.conn.pipeline(&filling);
         let call: Vec<&str> = call.split(' ').collect();
-        let effects = effects_of(&server, || conn.cmd(&call));
+        let effects = server.effects_of(|| conn.cmd(&call));
         let names: Vec<_> = effects.iter().filter_map(|effect| effect.split(' ').next()).collect();
         assert_eq!(names.join(" "), expected, "{:?}", &call[..call.len().min(8)]);
         follower.follow(&effects, &mut conn);
     }
-}
-
-#[test]
-fn tracking_clients_hear_of_changes_only() {
-    let server = Server::start();
-    let (mut conn, mut other) = (server.conn_resp3(), server.conn());
-    conn.cmd("CLIENT TRACKING ON");
-    other.cmd("RL.WINDOW k 1 1h");
-    conn.cmd("ZCARD k");
-    other.cmd("RL.WINDOW k 1 1h");
-    assert!(conn.silent_for(Duration::from_millis(50)));
-    other.cmd("RL.WINDOW k 2 1h");
-    assert!(!conn.silent_for(SOON));
 }
 
 #[test]

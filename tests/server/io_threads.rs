@@ -134,15 +134,9 @@ fn survives(mut server: Server, unauthenticated: bool) {
 }
 
 #[test]
-fn no_flood_of_calls_crashes_a_server_with_io_threads() {
+fn no_flood_of_calls_crashes_a_server_or_a_cluster_with_io_threads() {
     for unauthenticated in [false, true] {
         survives(threaded().start(), unauthenticated);
-    }
-}
-
-#[test]
-fn no_flood_of_calls_crashes_a_cluster_with_io_threads() {
-    for unauthenticated in [false, true] {
         survives(threaded().cluster().start(), unauthenticated);
     }
 }

@@ -1,4 +1,4 @@
-//! docs/redis-cell.md: moving from redis-cell to this module, and which keys can go back.
+//! docs/redis-cell.md: moving from redis-cell to this module, and which keys can go back. cl_throttle.rs tests its command.
 
 use std::fs;
 use std::process::Command;
@@ -47,4 +47,17 @@ fn an_aof_of_redis_cell_s_calls_is_counted_as_of_the_restart() {
     assert!((11..=12).contains(&left[2]), "{left:?}");
     drop(server);
     fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_live_key_of_redis_cell_goes_on_working() {
+    let (_server, mut conn) = Server::with_held_clock();
+    conn.cmd("SET k 1700000003000000000 EX 3");
+    assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1"), [0, 5, 2, -1, 3]);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1"), [0, 5, 1, -1, 4]);
+    assert_eq!(conn.text("GET k"), "1700000004000000000");
+    // For a quantity of -3 on a fresh key redis-cell stores a time in the past, without a TTL.
+    conn.cmd("SET k 1699999997000000000");
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1"), [0, 5, 4, -1, 1]);
+    assert!((1_000..=2_000).contains(&conn.int("PTTL k")));
 }

@@ -1,5 +1,5 @@
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use redis_client::{pack_command, Parser, Value};
@@ -212,11 +212,6 @@ impl Conn {
             Ok(rest) => assert!(rest.is_empty(), "not closed: {}", rest.escape_ascii()),
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
         }
-    }
-
-    /// Closes this side for writing; replies can still be read.
-    pub fn half_close(&mut self) {
-        self.socket().shutdown(Shutdown::Write).expect("half-close a connection");
     }
 
     /// The connection's number, as in CLIENT KILL ID and CLIENT UNBLOCK.

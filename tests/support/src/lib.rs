@@ -43,7 +43,7 @@ pub use program::{
 pub use random::{env_number, seeds, Random};
 pub use random_calls::RandomCalls;
 pub use redis_client::{self as redis, Value};
-pub use replication::{as_commands, state, wait_for_sync};
+pub use replication::{assert_in_sync, state, wait_for_sync};
 pub use reservation::{acquired, all_reply, held, Acquired, AllReply, Held};
 pub use sentinel::Sentinel;
 pub use server::{free_port, module_path, server_binary, Builder, Frozen, Server, Stop, Version};

@@ -25,6 +25,13 @@ pub fn state(conn: &mut Conn, key: &str) -> Vec<Value> {
     vec![value, expires]
 }
 
+/// Waits until `replica` has everything, and asserts that a key is the same there.
+#[track_caller]
+pub fn assert_in_sync(master: &Server, replica: &Server, key: &str) {
+    wait_for_sync(master, replica);
+    assert_eq!(state(&mut master.conn(), key), state(&mut replica.conn(), key), "{key}");
+}
+
 impl Server {
     /// A server and a replica of it that has copied it, both with the module.
     pub fn with_replica() -> (Server, Server) {
@@ -72,10 +79,17 @@ impl Server {
         work();
         as_commands(&self.aof()[before..])
     }
+
+    /// Does the same without MULTI and EXEC: before 7.0 what a module replicates always comes as a transaction.
+    pub fn effects_of<T>(&self, work: impl FnOnce() -> T) -> Vec<String> {
+        let mut lines = self.aof_grows_by(work);
+        lines.retain(|line| line != "MULTI" && line != "EXEC");
+        lines
+    }
 }
 
 /// The commands in a piece of an append-only file, each as a line, without SELECT.
-pub fn as_commands(mut bytes: &[u8]) -> Vec<String> {
+fn as_commands(mut bytes: &[u8]) -> Vec<String> {
     let mut parser = Parser::new();
     let mut lines = Vec::new();
     while let Ok(Value::Array(words)) = parser.parse_value(&mut bytes) {

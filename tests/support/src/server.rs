@@ -181,13 +181,6 @@ impl Builder {
             .config("auto-aof-rewrite-percentage 0")
     }
 
-    /// With OBJECT FREQ counting each use of a key as one.
-    pub fn count_uses(self) -> Self {
-        self.config("maxmemory-policy allkeys-lfu")
-            .config("lfu-log-factor 0")
-            .config("lfu-decay-time 0")
-    }
-
     /// A cluster's only node, which has all the slots.
     pub fn cluster(mut self) -> Self {
         self.cluster = true;
@@ -351,22 +344,6 @@ impl Server {
     #[track_caller]
     pub fn shared_clock(&self) -> Arc<Clock> {
         Arc::clone(self.clock.as_ref().expect("a server built with clock(true)"))
-    }
-
-    /// Connections of users who may only read, one for each way to say so in an ACL: by this command's name, and others.
-    /// The text is the user's rules.
-    #[track_caller]
-    pub fn readers(&self, command: &str) -> Vec<(String, Conn)> {
-        let mut rules = vec![format!("-@all +{command} ~*")];
-        // Before 7.2 no module's command is in any category.
-        if self.version.is_from(7, 2) {
-            rules.push("-@all +@read ~*".into());
-        }
-        if self.version.is_from(7, 0) {
-            rules.push("+@all %R~*".into());
-        }
-        let reader = |rule: String| (rule.clone(), self.as_user(&rule));
-        rules.into_iter().map(reader).collect()
     }
 
     /// A connection of a user with these rules, as ACL SETUSER has them.

@@ -1,9 +1,5 @@
 //! BLOCK of RL.ALL: calls that wait for several limits, one line at a time.
 
-use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
-use std::thread::{scope, sleep};
-use std::time::Duration;
-
 use support::*;
 
 /// A call that waits for the slot of `a` and for that of `b`.
@@ -86,64 +82,10 @@ fn a_grant_to_a_client_that_is_gone_is_given_back_on_every_key() {
     assert_eq!(conn.ints("RL.THROTTLE_RO t 2 3 1h 0")[2], 1);
     assert_eq!(conn.ints("RL.WINDOW_RO w 3 1h 0")[2], 1);
     assert_eq!(conn.held("a").len(), 1);
-    wait_for_sync(&server, &replica);
     for key in ["t", "w", "a"] {
-        assert_eq!(state(&mut conn, key), state(&mut replica.conn(), key));
+        assert_in_sync(&server, &replica, key);
     }
     server.expect_no_waiting_calls();
-}
-
-#[test]
-fn client_unblock_answers_the_denial_of_the_moment_and_counts_it_once() {
-    let (server, mut conn) = held();
-    let call = "RL.ALL 3 c a b WINDOW 9 1h 2 COUNTDENIED ACQUIRE 1 0 ACQUIRE 1 0 BLOCK 0";
-    for (how, counted) in [("TIMEOUT", 7), ("ERROR", 7)] {
-        let (mut waiter, id) = server.wait_with_id(call);
-        conn.cmd("RL.RENEW a x LEASE 800000");
-        conn.cmd(format!("CLIENT UNBLOCK {id} {how}"));
-        match how {
-            "TIMEOUT" => {
-                // By now the other slot is held longer.
-                let reply = all_reply(&waiter.recv());
-                assert_eq!((reply.numbers[0], reply.numbers[5]), (2, 2), "{reply:?}");
-            }
-            _ => assert!(error_line(&waiter.recv()).starts_with("UNBLOCKED ")),
-        }
-        eventually(SOON, || conn.ints("RL.WINDOW_RO c 9 1h 0")[2] == counted);
-        conn.cmd("RL.RENEW a x LEASE 600000");
-    }
-    server.expect_no_waiting_calls();
-}
-
-#[test]
-fn client_unblock_counts_no_denial_under_shadow() {
-    let server = Server::builder().module_args(["policies", "soft WINDOW 5 1h SHADOW"]).start();
-    let mut conn = server.conn();
-    conn.cmd("RL.ACQUIRE a 1 0 1 ID x LEASE 600000");
-    let call = "RL.ALL 2 c a WINDOW @soft COUNTDENIED ACQUIRE 1 0 BLOCK 0";
-    let (mut waiter, id) = server.wait_with_id(call);
-    conn.cmd(format!("CLIENT UNBLOCK {id}"));
-    assert_eq!(limited(&waiter.recv()), 2);
-    server.let_timers_fire();
-    assert_eq!(conn.ints("RL.WINDOW_RO c 5 1h 0")[2], 5);
-}
-
-#[test]
-fn within_a_transaction_and_on_a_replica_block_is_ignored() {
-    let (server, mut conn) = held();
-    let replies = conn.transaction([both("z")]);
-    assert_eq!(limited(&replies[0]), 2);
-    let script = "return redis.call('RL.ALL', '2', 'a', 'b', 'ACQUIRE', '1', '0', 'ACQUIRE', '1', '0', 'BLOCK', '0')";
-    assert_eq!(limited(&conn.cmd(["EVAL", script, "2", "a", "b"])), 2);
-    assert_eq!(server.waiting(), 0);
-    // A transaction is one step also for those who wait.
-    let mut waiter = server.wait_in_line(both("w"));
-    conn.transaction([
-        "RL.RELEASE a x", "RL.RELEASE b y", "RL.ACQUIRE a 1 0", "RL.ACQUIRE a 1 0 1 ID v",
-        "DEL a b", "RL.WINDOW a 1 1h 0",
-    ]);
-    assert_eq!(all_reply(&waiter.recv()).numbers[0], 0);
-    assert_eq!(conn.held_ids("a"), ["w"]);
 }
 
 #[test]
@@ -197,76 +139,4 @@ fn in_a_cluster_a_slot_that_moves_away_takes_the_calls_over_several_keys_along()
     let mut waiter = second.wait_in_line(&call);
     second.conn().cmd("RL.RELEASE {k}a x");
     assert_eq!(all_reply(&waiter.recv()).numbers[0], 0);
-}
-
-/// Callers of three limits and of one of them are unblocked, killed and closed at random, and settle what they were granted.
-/// Nothing is admitted beyond a limit, and in the end nothing is left.
-#[test]
-fn no_limit_admits_more_and_nothing_leaks_whoever_dies() {
-    const CALLERS: i64 = 40;
-    let seeds = seeds([1, 2].into_iter());
-    for seed in seeds {
-        let server = Server::start();
-        let inside = [3, 5, 4].map(|limit| (limit, AtomicI64::new(0)));
-        let granted = AtomicI64::new(0);
-        let work = |number: i64| {
-            let mut random = Random::new(seed ^ (number as u64) << 32);
-            let mut conn = server.conn();
-            for round in 0..12 {
-                let id = format!("c{number}r{round}");
-                let lease = format!("ID {id} LEASE 600000");
-                let quantities = [1, random.below(2) + 1, 1];
-                let clauses = [("a", 3), ("b", 5), ("c", 4)].iter().zip(quantities);
-                let clauses: String = clauses
-                    .map(|((_, limit), quantity)| format!(" ACQUIRE {limit} 0 {quantity} {lease}"))
-                    .collect();
-                let by = random.pick(&["", " BY x", " BY y WEIGHT 3"]);
-                let block = random.pick(&[5, 50, 2000]);
-                let call = format!("RL.ALL 3 a b c{clauses} BLOCK {block}{by}");
-                if random.one_in(4) {
-                    let client = conn.id();
-                    conn.send(&call);
-                    sleep(Duration::from_micros(random.below(4000) as u64));
-                    let mut other = server.conn();
-                    if random.one_in(2) {
-                        other.cmd(format!("CLIENT KILL ID {client}"));
-                    }
-                    conn = server.conn();
-                    let named = format!("id={client} ");
-                    eventually(SOON, || !other.text("CLIENT LIST").contains(&named));
-                    for key in ["a", "b", "c"] {
-                        other.cmd(format!("RL.RELEASE {key} {id}"));
-                    }
-                    continue;
-                }
-                let reply = all_reply(&conn.cmd(&call));
-                if reply.numbers[0] != 0 {
-                    continue;
-                }
-                granted.fetch_add(1, SeqCst);
-                for ((limit, inside), quantity) in inside.iter().zip(quantities) {
-                    let now = inside.fetch_add(quantity, SeqCst) + quantity;
-                    assert!(now <= *limit, "{now} of {limit}, seed {seed}");
-                }
-                sleep(Duration::from_micros(random.below(2500) as u64));
-                for ((_, inside), quantity) in inside.iter().zip(quantities) {
-                    inside.fetch_sub(quantity, SeqCst);
-                }
-                for key in ["a", "b", "c"] {
-                    assert_eq!(conn.int(format!("RL.RELEASE {key} {id}")), 1, "seed {seed}");
-                }
-            }
-        };
-        scope(|scope| {
-            let workers: Vec<_> = (0..CALLERS).map(|n| scope.spawn(move || work(n))).collect();
-            workers.into_iter().for_each(|worker| worker.join().unwrap());
-        });
-        let mut conn = server.conn();
-        for key in ["a", "b", "c"] {
-            eventually(SOON, || conn.held_ids(key).is_empty());
-        }
-        assert!(granted.load(SeqCst) > CALLERS, "{granted:?}, seed {seed}");
-        server.expect_no_waiting_calls();
-        eventually(SOON, || conn.cmd("MODULE UNLOAD ratelimit") == redis_client::Value::Okay);
-    }
 }

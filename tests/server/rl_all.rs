@@ -129,55 +129,6 @@ fn the_server_finds_the_keys_of_rl_all() {
 }
 
 #[test]
-fn a_tracking_client_hears_of_a_change_of_the_first_key() {
-    let server = Server::start();
-    let (mut other, mut keeps) = (server.conn(), server.conn_resp3());
-    assert_eq!(keeps.text("CLIENT TRACKING ON"), "OK");
-    let call = "RL.ALL_RO 2 {u}a {u}b WINDOW 5 60 WINDOW 5 60";
-    // Where the server asks the module for the keys, of each.
-    let heard = if server.version().asks_modules_for_keys() { 2 } else { 1 };
-    for key in ["{u}a", "{u}b"].into_iter().take(heard) {
-        keeps.cmd(call);
-        other.cmd(format!("RL.WINDOW {key} 5 60"));
-        let Value::Push { data, .. } = keeps.recv() else { panic!("no push") };
-        assert_eq!(data.iter().flat_map(flat).collect::<Vec<_>>(), [key]);
-    }
-}
-
-#[test]
-fn a_user_needs_the_right_to_every_key() {
-    let (server, mut conn) = Server::with_held_clock();
-    let mut some = server.as_user("+@all ~mine:*");
-    assert_eq!(
-        all_reply(&some.cmd("RL.ALL 2 mine:a mine:b WINDOW 5 60 WINDOW 5 60")).numbers[0],
-        0
-    );
-    for keys in ["mine:a other", "other mine:a"] {
-        for clauses in ["WINDOW 5 60 WINDOW 5 60", "WINDOW 5 60 CHECK WINDOW 5 60 CHECK"] {
-            let call = format!("RL.ALL 2 {keys} {clauses}");
-            some.refuses(&call, "NOPERM ");
-        }
-    }
-    assert_eq!(conn.int("EXISTS other"), 0);
-    assert_eq!(conn.ints("RL.WINDOW_RO mine:a 5 60")[2], 4);
-    for (key, is_allowed) in [("mine:b", true), ("other", false)] {
-        let look = some.cmd(format!("RL.ALL_RO 2 mine:a {key} WINDOW 5 60 WINDOW 5 60"));
-        assert_eq!(!matches!(look, Value::ServerError(_)), is_allowed, "{look:?}");
-    }
-    if server.version().is_from(7, 0) {
-        // To read a key is enough for RL.ALL_RO, and not for RL.ALL.
-        let mut looks = server.as_user("+@all ~mine:* %R~theirs:*");
-        for keys in ["mine:a theirs:b", "theirs:b mine:a"] {
-            let look = format!("RL.ALL_RO 2 {keys} WINDOW 5 60 WINDOW 5 60");
-            assert_eq!(all_reply(&looks.cmd(&look)).numbers[0], 0);
-            let take = look.replace("_RO", "");
-            looks.refuses(&take, "NOPERM ");
-        }
-        assert_eq!(conn.int("EXISTS theirs:b"), 0);
-    }
-}
-
-#[test]
 fn the_effects_of_rl_all_are_one_transaction_of_plain_commands() {
     let (server, mut conn) = Server::builder().aof().with_held_clock();
     let call = "RL.ALL 3 {u}a {u}b {u}c THROTTLE 4 1 1 WINDOW 5 60 ACQUIRE 5 0";
@@ -294,13 +245,8 @@ fn a_change_of_the_hash_counts_from_the_next_call_on() {
         conn.cmd(&change);
         assert_eq!(limit(&mut conn), expected, "{change:?}");
     }
-    // In a hash of many fields and long values too, whatever bytes a name has.
-    let long = format!("WINDOW 900 1min{}", " ".repeat(1_000));
-    hset(&mut conn, "{u}:limits", &[("rpm", &long), ("a\0b; \u{e4}", "WINDOW 901 1min")]);
-    for at in 0..1_000 {
-        conn.cmd(["HSET", "{u}:limits", &at.to_string(), "7"]);
-    }
-    assert_eq!(limit(&mut conn), 900);
+    // A name may have any bytes.
+    hset(&mut conn, "{u}:limits", &[("999", "7"), ("a\0b; \u{e4}", "WINDOW 901 1min")]);
     let odd = ["RL.ALL", "2", "{u}:rpm", "{u}:limits", "WINDOW", "@a\0b; \u{e4}", "LIMITS"];
     assert_eq!(all_reply(&conn.cmd(odd)).numbers[1], 901);
     // A number is another encoding of a value.
@@ -356,23 +302,6 @@ fn the_hash_is_only_read_and_nothing_of_it_is_replicated() {
 }
 
 #[test]
-fn replicas_and_restarts_keep_the_hash() {
-    let mut master = Server::builder().aof().start();
-    let mut conn = master.conn();
-    hset(&mut conn, "{u}:limits", &[("rpm", "WINDOW 7 1h")]);
-    let call = "RL.ALL 2 {u}:rpm {u}:limits WINDOW @rpm LIMITS";
-    assert_eq!(all_reply(&conn.cmd(call)).numbers[..3], [0, 7, 6]);
-    let replica = Server::builder().replica_of(&master).start();
-    wait_for_sync(&master, &replica);
-    let look = call.replace("RL.ALL", "RL.ALL_RO");
-    assert_eq!(all_reply(&replica.conn().cmd(look)).numbers[..3], [0, 7, 6]);
-    replica.conn().cmd("REPLICAOF NO ONE");
-    assert_eq!(all_reply(&replica.conn().cmd(call)).numbers[..3], [0, 7, 5]);
-    master.restart(Stop::Kill);
-    assert_eq!(all_reply(&master.conn().cmd(call)).numbers[..3], [0, 7, 5]);
-}
-
-#[test]
 fn the_hash_is_one_of_the_keys_for_acls_and_key_specs_and_in_a_cluster() {
     let (server, mut conn) = Server::with_held_clock();
     hset(&mut conn, "limits", &[("rpm", "WINDOW 7 1h")]);
@@ -401,21 +330,4 @@ fn the_hash_is_one_of_the_keys_for_acls_and_key_specs_and_in_a_cluster() {
     conn.refuses(call, "CROSSSLOT ");
     let together = call.replace("mine", "{limits}:mine");
     assert_eq!(all_reply(&conn.cmd(together)).numbers[1], 7);
-}
-
-#[test]
-fn reading_a_hash_leaks_nothing() {
-    let (server, mut conn) = Server::with_held_clock();
-    let long = format!("WINDOW 9 1min{}", " ".repeat(10_000));
-    hset(&mut conn, "{u}:limits", &[("rpm", &long), ("bad", &long[6..])]);
-    let used = || server.info_number("used_memory");
-    let mut calls = |name: &str| {
-        let call = format!("RL.ALL_RO 2 {{u}}:rpm {{u}}:limits WINDOW @{name} LIMITS");
-        conn.pipeline(vec![call; 500]);
-    };
-    calls("rpm");
-    let before = used();
-    ["rpm", "bad"].into_iter().for_each(&mut calls);
-    let grown = used() - before;
-    assert!(grown < 1_000_000, "{grown} bytes");
 }

@@ -231,46 +231,6 @@ fn words(line: &str) -> Vec<String> {
 
 const WAYS: [&str; 3] = ["plain", "MULTI", "EVAL"];
 
-/// Ways in which two values, each with an index, change their places; where they are then.
-const MOVES: [(&str, &str, &str); 9] = [
-    ("RENAME k a", "0 a", "0 t"),
-    ("RENAME k a;RENAME t k;RENAME a t", "0 t", "0 k"),
-    ("RENAMENX k t;RENAMENX k a", "0 a", "0 t"),
-    ("MOVE k 7", "7 k", "0 t"),
-    ("MOVE k 7;RENAME t k", "7 k", "0 k"),
-    ("RENAME k a;EXPIRE a 1000;PERSIST a;MOVE a 7;RENAME t a", "7 a", "0 a"),
-    ("SET a x;RENAME k a;RENAME t k", "0 a", "0 k"),
-    ("COPY k a;RENAME a k;RENAME t a", "0 k", "0 a"),
-    ("COPY k a DB 7;DEL k;COPY t k DB 7;DEL t", "7 a", "7 k"),
-];
-
-#[test]
-fn an_index_goes_with_its_value_to_another_name_or_database() {
-    for (number, how) in [(20, "plain"), (150, "EVAL")] {
-        let mut lab = Lab::new("0");
-        for (line, first, second) in MOVES {
-            lab.conn.text("FLUSHALL");
-            lab.fill("k", 0, number);
-            lab.twin("k", "t");
-            for key in ["k", "t"] {
-                lab.conn.acquire(["RL.ACQUIRE_RO", key, "1", "0"]);
-            }
-            assert_eq!(lab.indexes(), 2);
-            let commands: Vec<_> = line.split(';').map(words).collect();
-            lab.carry_out(how, &commands);
-            assert_eq!(lab.indexes(), 2, "{line}");
-            for at in [first, second] {
-                let (db, key) = at.split_once(' ').unwrap();
-                lab.conn.text(["SELECT", db]);
-                assert_eq!(lab.conn.int(["ZCARD", key]), number as i64, "{line}");
-                lab.compare(key, &format!("RL.RENEW {key} r9 LEASE 45s"));
-                lab.look(key);
-            }
-            lab.conn.text("SELECT 0");
-        }
-    }
-}
-
 /// Each command keeps the number of elements, so that alone tells of no change.
 #[test]
 fn an_index_does_not_follow_a_value_that_another_module_changes_on_its_way() {
@@ -495,29 +455,6 @@ fn an_index_does_not_outlive_the_role_of_its_server() {
 }
 
 #[test]
-fn an_index_does_not_outlive_its_module() {
-    let mut lab = Lab::new("0");
-    lab.fill("k", 0, 30);
-    lab.look("k");
-    let first = lab.members("k").swap_remove(0);
-    let text = first.text_of(&mut lab.conn, "k");
-    for _ in 0..3 {
-        eventually(SOON, || lab.conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay);
-        let mut other = first.clone();
-        (other.id, other.quantity) = (lab.new_id(), 50);
-        lab.conn.int(["ZREM", "k", &text]);
-        lab.conn.int(["ZADD", "k", "-inf", &other.text()]);
-        lab.conn.text(["MODULE", "LOAD", &module_path()]);
-        lab.look("k");
-        assert_eq!(lab.indexes(), 1);
-        // The new module is notified of changes too.
-        lab.conn.int(["ZREM", "k", &other.text()]);
-        lab.conn.int(["ZADD", "k", "-inf", &text]);
-        lab.check("k");
-    }
-}
-
-#[test]
 fn a_key_that_expires_under_an_index_starts_over() {
     let mut lab = Lab::new("0");
     for step_ms in [15_000, 25_000, 39_000, 60_000] {
@@ -560,21 +497,12 @@ fn the_memory_of_indexes_goes_with_their_keys() {
     eventually(SOON, || lab.indexes() == 0 && lab.server.info_ratelimit("index_bytes") == 0);
 }
 
-/// Fills a key with reservations `r0`, `r1` and so on. A script is quicker than as many replies.
-fn crowd(conn: &mut Conn, key: &str, number: u32, lease: &str) {
-    let script = "for n = 0, ARGV[1] - 1 do
-            local reply = redis.call('RL.ACQUIRE', KEYS[1], 1000000, 0, 1, 'LEASE', ARGV[2], 'ID', 'r' .. n)
-            if reply[1] ~= 0 then return redis.error_reply('denied') end
-        end return 'OK'";
-    assert_eq!(conn.text(["EVAL", script, "1", key, &number.to_string(), lease]), "OK");
-}
-
 #[test]
 fn after_the_clock_was_set_back_any_number_of_reservations_is_healed_in_pieces() {
-    const HELD: u32 = 20_000;
+    const HELD: usize = 20_000;
     const LIMIT: i64 = HELD as i64 + 5;
     let (server, mut conn) = Server::with_held_clock();
-    crowd(&mut conn, "k", HELD, "20s");
+    conn.reserve_many("k", HELD, "20s");
     let replica = Server::replica_of(&server, true);
     server.clock().advance_us(-3_600_000_000);
     // Each lease ends at most its own length from now.
@@ -594,7 +522,7 @@ fn after_the_clock_was_set_back_any_number_of_reservations_is_healed_in_pieces()
     for _ in 0..80 {
         assert_eq!(conn.acquire(&call).numbers, [2, LIMIT, 5, 20_000, 20_000]);
     }
-    assert_eq!(healed(&mut conn), i64::from(HELD));
+    assert_eq!(healed(&mut conn), HELD as i64);
     assert_eq!(conn.int("ZCARD k"), HELD as i64);
     wait_for_sync(&server, &replica);
     let look = format!("RL.ACQUIRE_RO k {LIMIT} 0 6 MS");
@@ -610,17 +538,15 @@ fn after_the_clock_was_set_back_any_number_of_reservations_is_healed_in_pieces()
 fn one_call_reads_a_bounded_number_of_reservations_again() {
     let mut lab = Lab::new("0");
     let keys = ["a", "b", "c", "d", "e"];
-    crowd(&mut lab.conn, "a", 30_000, "60s");
+    lab.conn.reserve_many("a", 30_000, "60s");
     for key in &keys[1..] {
         lab.conn.int(["COPY", "a", key]);
     }
     // Events are not read, however many there are, and few reservations are quickly read.
     let now_us = lab.now_us();
     let entry = |n: i64| [(n - now_us).to_string(), (6_001 - n).to_string()];
-    let entries = (1..=6_000).flat_map(entry);
-    let words: Vec<_> = ["ZADD", "w"].map(String::from).into_iter().chain(entries).collect();
-    assert_eq!(lab.conn.int(&words), 6_000);
-    crowd(&mut lab.conn, "few", 100, "60s");
+    lab.conn.add_entries("w", (1..=6_000).map(entry));
+    lab.conn.reserve_many("few", 100, "60s");
     let call = "RL.ALL 7 few a b w c d e ACQUIRE 1000 0 ACQUIRE 100000 0 ACQUIRE 100000 0 WINDOW 70000 1h \
                 ACQUIRE 100000 0 ACQUIRE 100000 0 ACQUIRE 100000 0";
     for _ in 0..3 {
@@ -646,7 +572,7 @@ fn one_call_reads_a_bounded_number_of_reservations_again() {
         return;
     }
     lab.conn.text("CONFIG SET ratelimit.max-reservations 100000");
-    crowd(&mut lab.conn, "large", 70_000, "60s");
+    lab.conn.reserve_many("large", 70_000, "60s");
     lab.conn.int("ZADD large -inf #01:x:1:20000:1::-");
     let reply = lab.conn.cmd("RL.ALL 2 w large WINDOW 70000 1h ACQUIRE 100000 0");
     assert!(matches!(reply, Value::Array(_)), "{reply:?}");
@@ -656,8 +582,8 @@ fn one_call_reads_a_bounded_number_of_reservations_again() {
 #[test]
 fn waiters_are_tried_whatever_the_call_that_tries_them_may_read() {
     let (server, mut conn) = Server::with_held_clock();
-    crowd(&mut conn, "few", 200, "1h");
-    crowd(&mut conn, "large", 65_400, "1h");
+    conn.reserve_many("few", 200, "1h");
+    conn.reserve_many("large", 65_400, "1h");
     let calls = ["RL.ACQUIRE few 200 0 1 BLOCK 0", "RL.ACQUIRE large 65400 0 1 BLOCK 0"];
     let mut waiters = calls.map(|call| server.wait_shortly(call));
     let replies = conn.transaction([
@@ -680,7 +606,7 @@ fn waiters_are_tried_whatever_the_call_that_tries_them_may_read() {
 #[test]
 fn a_call_that_waited_is_denied_whatever_one_call_may_read() {
     let (server, mut conn) = Server::with_held_clock();
-    crowd(&mut conn, "a", 35_000, "1h");
+    conn.reserve_many("a", 35_000, "1h");
     conn.int("COPY a b");
     let call = "RL.ALL 2 a b ACQUIRE 35000 0 ACQUIRE 35000 0 BLOCK 1s";
     let mut waiter = server.wait_shortly(call);
@@ -695,7 +621,7 @@ fn a_call_that_waited_is_denied_whatever_one_call_may_read() {
 fn a_replica_takes_an_expired_key_for_gone_before_its_master_deletes_it() {
     let (server, mut conn) = Server::with_held_clock();
     conn.text("DEBUG SET-ACTIVE-EXPIRE 0");
-    crowd(&mut conn, "k", 20, "1h");
+    conn.reserve_many("k", 20, "1h");
     conn.int("PEXPIRE k 1000");
     let replica = Server::replica_of(&server, true);
     let mut reader = replica.conn();
@@ -710,17 +636,4 @@ fn a_replica_takes_an_expired_key_for_gone_before_its_master_deletes_it() {
     assert_eq!(conn.acquire("RL.ACQUIRE k 20 0 ID r1").numbers[..3], [0, 20, 19]);
     wait_for_sync(&server, &replica);
     assert_eq!(reader.acquire(look).numbers[..3], [0, 20, 19]);
-}
-
-#[test]
-fn the_bytes_of_indexes_have_the_names_of_their_keys() {
-    let (server, mut conn) = Server::with_held_clock();
-    crowd(&mut conn, "k", 20, "1h");
-    let short = server.info_ratelimit("index_bytes");
-    let name = "n".repeat(100_000);
-    crowd(&mut conn, &name, 20, "1h");
-    let both = server.info_ratelimit("index_bytes");
-    assert!(both - 2 * short >= 99_999, "{short} {both}");
-    assert_eq!(conn.int(format!("DEL {name}")), 1);
-    assert_eq!(server.info_ratelimit("index_bytes"), short);
 }

@@ -1,5 +1,5 @@
-//! The commands in clusters, short of memory and with few rights, and what the server reports about them. They run in
-//! transactions and scripts in tests/programs/clients.rs.
+//! What holds for every command: short of memory, with few rights, at any time and with wrong options, and what COMMAND INFO
+//! and ACL CAT say. The commands run in transactions and scripts in tests/programs/clients.rs.
 
 use support::*;
 
@@ -10,88 +10,13 @@ const FAMILIES: [[&str; 2]; 3] = [
     ["RL.ACQUIRE k 1 60", "RL.ACQUIRE_RO k 1 60"],
 ];
 
-#[test]
-fn watch_sees_a_call_that_changed_something_and_no_other() {
-    let (server, mut conn) = Server::with_held_clock();
-    let mut other = server.conn();
-    conn.cmd("RL.THROTTLE k 1 1 1");
-    for (call, changes) in [
-        ("RL.THROTTLE k 1 1 1 0", false),
-        ("RL.THROTTLE_RO k 1 1 1", false),
-        ("RL.THROTTLE k 1 1 1 2", false),
-        ("RL.THROTTLE k 1 1 1 3", false),
-        ("RL.THROTTLE k 1 1 1", true),
-        ("RL.THROTTLE k 1 1 1", false),
-        ("RL.THROTTLE k 1 1 1 -1", true),
-        ("RL.THROTTLE k 1 1 1 -1", true),
-        ("RL.THROTTLE k 1 1 1 -1", false),
-        ("RL.WINDOW k 2 1h", true),
-        ("RL.WINDOW k 2 1h 0", false),
-        ("RL.WINDOW_RO k 2 1h", false),
-        ("RL.WINDOW k 2 1h 2", false),
-        ("RL.WINDOW k 2 1h 3", false),
-        ("RL.WINDOW k 2 1h 2 COUNTDENIED", true),
-        ("RL.WINDOW k 9 1h", true),
-        ("RL.WINDOW k 9 1d FIXED", true),
-        ("DEL k", true),
-        ("RL.ACQUIRE k 2 0 1 ID a", true),
-        ("RL.ACQUIRE k 2 0 2", false),
-        ("RL.RENEW k a LEASE 1h", true),
-        ("RL.RELEASE k b", false),
-        ("RL.RELEASE k a", true),
-        ("RL.RELEASE k a", false),
-    ] {
-        conn.cmd("WATCH k");
-        other.cmd(call);
-        let replies = conn.pipeline(["MULTI", "PING", "EXEC"]);
-        assert_eq!(replies[2] == Value::Nil, changes, "{call}");
-    }
-}
-
-// ---- Cluster ----
-
-/// Calls on a key with a hash tag.
-const CALLS: [&str; 11] = [
-    "RL.THROTTLE {user}:1 15 30 60 1",
-    "RL.THROTTLE_RO {user}:1 15 30 60 1",
-    "RL.WINDOW {user}:2 5 60 1 FIXED TZ UTC",
-    "RL.WINDOW_RO {user}:2 5 60 1 FIXED TZ UTC",
-    "RL.ACQUIRE {user}:3 5 0 1 ID x",
-    "RL.ACQUIRE_RO {user}:3 5 0",
-    "RL.RENEW {user}:3 x",
-    "RL.HELD {user}:3",
-    "RL.INFO {user}:3",
-    "RL.APPLY {user}:3 y",
-    "RL.RELEASE {user}:3 x y z",
-];
-
-#[test]
-fn a_cluster_routes_each_command_by_its_one_key() {
-    let cluster = Cluster::of(3, 0);
-    let (here, there) = (cluster.master_of("{user}"), cluster.master_of("{bar}"));
-    assert_ne!(here, there);
-    let (here, mut there) = (cluster.node(here), cluster.node(there).conn());
-    let mut conn = here.conn();
-    let slot = conn.int("CLUSTER KEYSLOT user");
-    let several = ["RL.ALL", "RL.ALL_RO"]
-        .map(|name| format!("{name} 2 {{user}}:4 {{user}}:5 WINDOW 5 60 WINDOW 5 60"));
-    for call in CALLS.into_iter().chain(several.iter().map(String::as_str)) {
-        assert!(!matches!(conn.cmd(call), Value::ServerError(_)), "{call}");
-        assert_eq!(there.err(call), format!("MOVED {slot} 127.0.0.1:{}", here.port()), "{call}");
-    }
-    for call in CALLS {
-        let key = call.split(' ').nth(1).unwrap();
-        assert_eq!(flat(&conn.cmd(format!("COMMAND GETKEYS {call}"))), [key]);
-    }
-    assert_eq!(conn.int(format!("CLUSTER COUNTKEYSINSLOT {slot}")), 4);
-}
-
 // ---- Short memory and rights ----
 
 #[test]
-fn short_of_memory_taking_is_an_oom_error_and_nothing_is_written() {
-    let (_server, mut conn) = Server::with_held_clock();
-    conn.pipeline(["RL.THROTTLE t 4 1 1", "RL.WINDOW w 5 60", "RL.ACQUIRE a 5 60 1 ID x"]);
+fn short_of_memory_taking_is_an_oom_error_and_settling_works() {
+    let (server, mut conn) = Server::with_held_clock();
+    conn.pipeline(["RL.THROTTLE t 4 1 1", "RL.WINDOW w 5 60"]);
+    conn.pipeline(["x", "y", "z"].map(|id| format!("RL.ACQUIRE a 5 60 1 ID {id}")));
     let dumps = |conn: &mut Conn| ["DUMP t", "DUMP w", "DUMP a"].map(|line| conn.cmd(line));
     let before = dumps(&mut conn);
     conn.cmd("CONFIG SET maxmemory 1");
@@ -105,9 +30,31 @@ fn short_of_memory_taking_is_an_oom_error_and_nothing_is_written() {
     assert_eq!(conn.ints("RL.THROTTLE_RO t 4 1 1"), [0, 5, 4, -1, 1]);
     assert_eq!(conn.ints("RL.WINDOW_RO w 5 60"), [0, 5, 4, -1, 60]);
     assert_eq!((dumps(&mut conn), conn.int("DBSIZE")), (before, 3));
+    assert_eq!(conn.pipeline(["RL.RENEW a x", "RL.APPLY a x"]), [1, 1].map(Value::Int));
+    let release = "return redis.call('RL.RELEASE', KEYS[1], 'y')";
+    assert_eq!(conn.int(["EVAL", release, "1", "a"]), 1);
+    let in_transaction = conn.pipeline(["MULTI", "RL.RELEASE a z", "EXEC"]).remove(2);
+    match server.version().is_from(7, 2) {
+        true => assert_eq!(ints(&in_transaction), [1]),
+        false => assert_refused(&in_transaction, "EXECABORT ", "a release in a transaction"),
+    }
     conn.cmd("CONFIG SET maxmemory 0");
     assert_eq!(conn.ints("RL.THROTTLE t 4 1 1"), [0, 5, 3, -1, 2]);
     assert_eq!(conn.ints("RL.WINDOW w 5 60"), [0, 5, 3, -1, 60]);
+}
+
+/// Connections of users who may only read, one for each way to say so in an ACL: by this command's name, and others. The
+/// text is the user's rules.
+fn readers(server: &Server, command: &str) -> Vec<(String, Conn)> {
+    let mut rules = vec![format!("-@all +{command} ~*")];
+    // Before 7.2 no module's command is in any category.
+    if server.version().is_from(7, 2) {
+        rules.push("-@all +@read ~*".into());
+    }
+    if server.version().is_from(7, 0) {
+        rules.push("+@all %R~*".into());
+    }
+    rules.into_iter().map(|rule| (rule.clone(), server.as_user(&rule))).collect()
 }
 
 #[test]
@@ -117,36 +64,23 @@ fn a_user_with_read_permissions_may_look() {
         conn.cmd("DEL k");
         conn.cmd(take);
         let name = look.split(' ').next().unwrap().to_lowercase();
-        for (rule, mut reader) in server.readers(&name) {
+        for (rule, mut reader) in readers(&server, &name) {
             assert_ne!(limited(&reader.cmd(look)), 0, "{rule}: {look}");
             reader.refuses(take, "NOPERM ");
             let nothing = format!("{take} 0");
             assert!(reader.err(nothing).starts_with("NOPERM "), "{rule}: {take} 0");
         }
     }
-    for (rule, mut reader) in server.readers("rl.info") {
+    for (rule, mut reader) in readers(&server, "rl.info") {
         let before = conn.dumped("k");
         assert!(matches!(reader.cmd("RL.INFO k"), Value::Array(_)), "{rule}");
         assert_eq!(conn.dumped("k"), before);
     }
 }
 
-#[test]
-fn a_user_needs_the_right_to_the_key() {
-    let (server, mut conn) = Server::with_held_clock();
-    let mut elsewhere = server.as_user("+@all ~mine:*");
-    for [take, look] in FAMILIES {
-        assert_eq!(limited(&elsewhere.cmd(take.replacen(" k ", " mine:k ", 1))), 0, "{take}");
-        elsewhere.cmd("DEL mine:k");
-        elsewhere.refuses(take, "NOPERM ");
-        elsewhere.refuses(look, "NOPERM ");
-    }
-    assert_eq!(conn.int("EXISTS k"), 0);
-}
-
 // ---- What the server reports ----
 
-/// Name, arity and flags. RL.ALL has movable keys, see tests/server/all.rs, and the admin commands have none.
+/// Name, arity and flags. RL.ALL has movable keys, see rl_all.rs, and the admin commands have none.
 const COMMANDS: [(&str, i64, &str); 16] = [
     ("rl.throttle", -3, "write denyoom fast blocking"),
     ("rl.throttle_ro", -3, "readonly fast"),
@@ -234,26 +168,63 @@ fn the_acl_categories_follow_the_flags_where_the_server_has_them() {
     }
 }
 
+// ---- Clocks and arguments ----
+
+/// Every command, on the key of its kind.
+const CALLS: [&str; 13] = [
+    "RL.THROTTLE t 4 1 60", "RL.THROTTLE t 4 1 60 0", "RL.THROTTLE t 4 1 60 -1",
+    "RL.THROTTLE_RO t 4 1 60", "RL.WINDOW w 5 60", "RL.WINDOW w 5 1d FIXED", "RL.WINDOW_RO w 5 60",
+    "RL.ACQUIRE a 5 60", "RL.ACQUIRE_RO a 5 60", "RL.HELD a", "RL.RENEW a x", "RL.APPLY a x",
+    "RL.RELEASE a x",
+];
+
 #[test]
-fn info_counts_what_became_of_the_calls() {
+fn every_command_works_at_both_ends_of_the_clock_and_none_beyond() {
     let (server, mut conn) = Server::with_held_clock();
-    conn.pipeline(["RL.THROTTLE k 1 1 1"; 5]);
-    conn.pipeline(["RL.THROTTLE k 1 1 1 0", "RL.THROTTLE k 1 1 1 -1", "RL.THROTTLE k 1 0 1"]);
-    conn.pipeline(["RL.THROTTLE_RO k 1 1 1", "RL.THROTTLE_RO k 1 1 1 9"]);
-    conn.pipeline(["RL.THROTTLE_RO k 1 1 x", "SET c 5", "RL.THROTTLE_RO c 1 1 1"]);
-    conn.pipeline(["RL.WINDOW w 2 60"; 5]);
-    conn.pipeline(["RL.WINDOW w 2 60 0", "RL.WINDOW w 2 60 9", "RL.WINDOW w 2 60 COUNTDENIED"]);
-    conn.pipeline(["RL.WINDOW w x 60", "RL.WINDOW_RO w 2 60", "RL.WINDOW_RO w 9 60"]);
-    conn.pipeline(["RL.WINDOW c 2 60", "RL.WINDOW_RO c 2 60"]);
-    for (command, numbers) in [
-        ("throttle", [4, 3, 1]),
-        ("throttle_ro", [1, 1, 2]),
-        ("window", [3, 5, 2]),
-        ("window_ro", [1, 1, 1]),
-    ] {
-        let figure = |result| server.info_ratelimit(&format!("{command}_{result}"));
-        assert_eq!(["allowed", "denied", "errors"].map(figure), numbers, "{command}");
+    for now in ["1970-01-02T00:00:00", "1971-06-01T00:00:00", "2255-06-01T00:00:00"] {
+        server.clock().set_us(unix_us(now));
+        conn.cmd("FLUSHALL");
+        conn.cmd("RL.ACQUIRE a 5 60 1 ID x");
+        for call in CALLS {
+            let reply = conn.cmd(call);
+            assert!(!matches!(reply, Value::ServerError(_)), "{now}: {call}: {reply:?}");
+        }
+        assert_eq!(conn.ints("RL.WINDOW full 1 60")[0], 0, "{now}");
+        assert_eq!(conn.ints("RL.WINDOW full 1 60 1 MS")[..4], [1, 1, 0, 60_000], "{now}");
+        server.clock().advance_ms(60_000);
+        assert_eq!(conn.ints("RL.WINDOW full 1 60")[0], 0, "{now}");
     }
-    let section = conn.text("INFO ratelimit");
-    assert!(section.contains("ratelimit_throttle_allowed:4"), "{section}");
+    // Without a TTL, or the server deletes the keys at the new time.
+    conn.pipeline(["RL.THROTTLE t 4 1 60", "PERSIST t", "PERSIST w", "PERSIST a"]);
+    let dumps = |conn: &mut Conn| ["DUMP t", "DUMP w", "DUMP a"].map(|line| conn.cmd(line));
+    let before = dumps(&mut conn);
+    for now in ["2256-01-01T00:00:00", "9999-01-01T00:00:00"] {
+        server.clock().set_us(unix_us(now));
+        for call in CALLS {
+            conn.refuses(call, "ERR the server's clock must be between 1970 and 2255");
+        }
+    }
+    assert_eq!(dumps(&mut conn), before);
+}
+
+/// crates/commands/src/arguments/tests.rs has the ranges of all arguments and options, and the options that may be combined.
+#[test]
+fn an_unknown_option_of_any_bytes_is_one_line_and_short() {
+    let (_server, mut conn) = Server::with_held_clock();
+    let odd: [&[u8]; 7] =
+        [b"", b"\0", b"a\r\nb", b"+OK\r\n", b"\xff\xfe", "größe".as_bytes(), &[b'A'; 100_000]];
+    for option in odd {
+        for call in
+            ["RL.THROTTLE k 9 1 1 1", "RL.WINDOW k 9 60 1", "RL.ACQUIRE k 9 0 1", "RL.RENEW k x"]
+        {
+            let mut words = call.words();
+            words.push(option.to_vec());
+            let error = conn.err(&words);
+            assert!(error.starts_with("ERR syntax error: unknown option "), "{error}");
+            assert!(error.len() < 300, "{} bytes of error", error.len());
+            assert!(!error.contains(['\r', '\n', '\0']), "{error:?}");
+            // The reply was one reply.
+            assert_eq!(conn.text("PING"), "PONG");
+        }
+    }
 }

@@ -1,5 +1,6 @@
-//! BLOCK: which calls wait, which do not, and which is served first.
+//! BLOCK: which calls wait, and which of them is served first.
 
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use support::*;
@@ -145,16 +146,8 @@ fn countdenied_does_not_count_a_wait_that_ends_behind_the_head() {
     let head = server.wait_in_line("RL.WINDOW k 3 1h 3 COUNTDENIED BLOCK 0");
     // One is available, and another call waits for it.
     let call = "RL.WINDOW k 3 1h 1 COUNTDENIED BLOCK 50";
-    let lines = [(); 3].map(|()| {
-        let mut conn = server.conn();
-        conn.send(call);
-        conn
-    });
-    for mut behind in lines {
-        assert_eq!(limited(&behind.recv()), 1);
-        assert_eq!(counted(&mut conn), 2);
-    }
-    assert_eq!(server.info_ratelimit("waited_timed_out"), 3);
+    assert_eq!(limited(&conn.cmd(call)), 1);
+    assert_eq!(counted(&mut conn), 2);
     let (mut behind, id) = server.wait_with_id("RL.WINDOW k 3 1h 1 COUNTDENIED BLOCK 0");
     assert_eq!(conn.int(format!("CLIENT UNBLOCK {id}")), 1);
     assert_eq!(limited(&behind.recv()), 1);
@@ -165,6 +158,69 @@ fn countdenied_does_not_count_a_wait_that_ends_behind_the_head() {
     server.wait_until_waiting(0);
     assert_eq!(limited(&conn.cmd("RL.WINDOW k 3 1h 3 COUNTDENIED BLOCK 50")), 1);
     assert_eq!(counted(&mut conn), 5);
+}
+
+#[test]
+fn a_call_with_atmost_waits_only_while_there_is_nothing() {
+    let (server, mut conn) = Server::connect();
+    conn.cmd("RL.ACQUIRE k 5 60 3 ID a LEASE 60000");
+    let granted = conn.acquire("RL.ACQUIRE k 5 60 4 ATMOST BLOCK 0 ID b LEASE 60000");
+    assert_eq!(granted.part, Some((2, 2)));
+    let mut waiter = server.wait_in_line("RL.ACQUIRE k 5 60 4 ATMOST BLOCK 0 ID c LEASE 60000");
+    let (mut late, id) = server.wait_with_id("RL.ACQUIRE k 5 60 4 ATMOST BLOCK 0 ID d LEASE 60000");
+    assert_eq!(conn.int("RL.RELEASE k a"), 1);
+    let granted = acquired(&waiter.recv());
+    assert_eq!((&granted.numbers[..3], granted.part), (&[0, 5, 0][..], Some((3, 2))));
+    assert_eq!(conn.int(format!("CLIENT UNBLOCK {id}")), 1);
+    let denied = acquired(&late.recv());
+    assert_eq!((denied.limited(), denied.part), (2, Some((0, 2))));
+    assert_eq!(denied.id, None);
+}
+
+#[test]
+fn waiting_calls_are_woken_when_a_lapsed_reservation_is_gone_or_settled_late() {
+    let (server, mut conn) = Server::connect();
+    // Of 600 ms, 100 of which a busy machine may take before it is waited for.
+    let (least, most) = (Duration::from_millis(480), Duration::from_millis(1_200));
+    unless_stalled(Duration::from_millis(50), || {
+        server.conn().cmd("DEL k");
+        server.conn().cmd("RL.ACQUIRE k 1 400ms ID a LEASE 200 COUNTLAPSED");
+        let mut waiter = server.wait_shortly("RL.WINDOW k 1 400ms BLOCK 0");
+        let (took, reply) = time_to_reply(&mut waiter);
+        assert_eq!(limited(&reply), 0);
+        assert!((least..most).contains(&took), "{took:?}");
+    });
+
+    // Whoever cannot have it within ms by what is counted waits all the same: it may be given back.
+    for settle in ["RL.RELEASE k b", "RL.APPLY k b 0"] {
+        conn.cmd("DEL k");
+        conn.cmd("RL.ACQUIRE k 1 60 ID b LEASE 1 COUNTLAPSED");
+        let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 60 ID c BLOCK 30000");
+        assert_eq!(conn.held("k")[0].ms_left, 0);
+        assert_eq!(conn.int(settle), 1);
+        assert_eq!(limited(&waiter.recv()), 0, "{settle}");
+    }
+    server.expect_no_waiting_calls();
+}
+
+#[test]
+fn the_reservation_of_a_waiter_counts_when_it_lapses() {
+    let (server, mut conn) = Server::connect();
+    conn.cmd("RL.ACQUIRE k 1 60 ID a LEASE 60000");
+    let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 60 ID b LEASE 1 COUNTLAPSED BLOCK 0 MS");
+    conn.refuses("RL.ACQUIRE k 1 60 ID b", "DUPLICATE ");
+    assert_eq!(conn.int("RL.RELEASE k a"), 1);
+    assert_eq!(acquired(&waiter.recv()).numbers, [0, 1, 0, -1, 60_001]);
+    // Past the end of b's lease, by the real clock of a server of its own.
+    sleep(ms(5));
+    let held = conn.held("k");
+    assert_eq!((held.len(), held[0].ms_left), (1, 0));
+    // A waiter that disconnects before it gets its reply gives back.
+    let gone = server.wait_in_line("RL.ACQUIRE k 1 60 ID c LEASE 60000 COUNTLAPSED ATMOST BLOCK 0");
+    drop(gone);
+    eventually(SOON, || server.waiting() == 0);
+    assert_eq!(conn.int("RL.RELEASE k b"), 1);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 1 60 ID d").limited(), 0);
 }
 
 // ---- How many may wait ----
@@ -196,24 +252,14 @@ fn past_max_waiters_a_call_that_would_wait_is_an_error() {
     let mut third = server.wait_in_line(acquire_block("k", "c"));
     conn.cmd("RL.RELEASE k x");
     assert_eq!(acquired(&third.recv()).id(), "c");
-    conn.cmd("RL.RELEASE l x");
-    assert_eq!(acquired(&second.recv()).id(), "b");
-}
-
-#[test]
-fn with_max_waiters_0_no_call_may_wait() {
-    let (server, mut conn) = Server::builder().module_args(["max-waiters", "0"]).connect();
-    assert_eq!(limited(&conn.cmd(acquire_block("k", "x"))), 0);
-    assert!(conn.err(acquire_block("k", "y")).contains("max-waiters"));
-    assert_eq!(limited(&conn.cmd(acquire("k", "y"))), 2);
     if server.version().is_from(7, 0) {
-        assert_eq!(conn.text("CONFIG SET ratelimit.max-waiters 1"), "OK");
-        let _waiter = server.wait_in_line(acquire_block("k", "y"));
-        assert!(conn.err(acquire_block("k", "z")).contains("max-waiters"));
         // Calls that wait go on waiting.
         assert_eq!(conn.text("CONFIG SET ratelimit.max-waiters 0"), "OK");
+        assert!(conn.err(acquire_block("k", "d")).contains("max-waiters"));
         assert_eq!(server.waiting(), 1);
     }
+    conn.cmd("RL.RELEASE l x");
+    assert_eq!(acquired(&second.recv()).id(), "b");
 }
 
 /// Somebody else may have made room: any command on the key lets the head in.
@@ -236,9 +282,10 @@ fn a_command_that_settles_nothing_lets_the_head_in_too() {
 
 /// What fills `k`, the calls that wait for it, and what a transaction does before it counts eight of ten: nobody is tried
 /// before its end, so that two are left within it.
-const STEPS: [(&str, &str, &str); 9] = [
+const STEPS: [(&str, &str, &str); 10] = [
     ("RL.WINDOW k 10 1h 10", "RL.WINDOW k 10 1h 1 BLOCK 0", "DEL k"),
     ("RL.WINDOW k 10 1h 10", "RL.WINDOW k 10 1h 1 BLOCK 0", "RL.WINDOW k 10 1h -10"),
+    ("RL.WINDOW k 10 1h 10", "RL.ALL 1 k WINDOW 10 1h 1 BLOCK 0", "RL.WINDOW k 10 1h -10"),
     ("RL.WINDOW k 10 1h 10", "RL.WINDOW k 10 1h 1 BLOCK 0", "DEL k; RL.WINDOW k 10 1h 0"),
     ("RL.ACQUIRE k 10 1h 10 ID x", "RL.WINDOW k 10 1h 1 BLOCK 0", "RL.RELEASE k x"),
     ("RL.ACQUIRE k 10 1h 10 ID x", "RL.ACQUIRE k 10 1h 1 LEASE 600000 BLOCK 0", "RL.APPLY k x 0"),
@@ -256,31 +303,13 @@ const STEPS: [(&str, &str, &str); 9] = [
     ),
 ];
 
-/// Three calls wait, and `run` runs a transaction, after which the next two get what it has left.
-#[track_caller]
-fn nobody_is_tried_before_its_end(run: impl Fn(&mut Conn, &[&str]) -> Vec<Value>) {
-    let (server, mut conn) = Server::connect();
-    for (fill, waits, step) in STEPS {
-        let fill = fill.replace(" ID x", " ID x LEASE 600000");
-        assert_eq!(limited(&conn.cmd(fill)), 0);
-        let mut line = [(); 3].map(|()| server.wait_in_line(waits));
-        let mut commands: Vec<_> = step.split("; ").collect();
-        commands.extend(["RL.WINDOW k 10 1h 8 FORCE", "RL.WINDOW_RO k 10 1h 0"]);
-        let replies = run(&mut conn, &commands);
-        assert_eq!(ints(replies.last().unwrap())[2], 2, "{step}: {replies:?}");
-        if step.contains("RL.ALL") || step.contains("RL.ACQUIRE k") {
-            assert_ne!(limited(&replies[1]), 0, "{step}: {replies:?}");
-        }
-        for waiter in &mut line[..2] {
-            assert_eq!(limited(&waiter.recv()), 0, "{step}");
-        }
-        line[2].expect_silence();
-        assert_eq!(conn.ints("RL.WINDOW_RO k 1000 1h 0")[2], 990, "{step}");
-        conn.cmd("DEL k");
-        assert_eq!(limited(&line[2].recv()), 0, "{step}");
-        conn.cmd("FLUSHALL");
+/// The ways to run commands as one step.
+fn ways() -> Vec<&'static str> {
+    let mut ways = vec!["MULTI", "EVAL", "EVAL in MULTI"];
+    if !Version::under_test().lacks("FUNCTION", (7, 0)) {
+        ways.push("FCALL");
     }
-    server.expect_no_waiting_calls();
+    ways
 }
 
 /// Runs the lines in ARGV as commands.
@@ -292,42 +321,57 @@ const RUN_ALL: &str = "local replies = {}
     end
     return replies";
 
-fn script<'a>(commands: &[&'a str]) -> Vec<&'a str> {
-    [&["EVAL", RUN_ALL, "0"], commands].concat()
-}
-
-#[test]
-fn nobody_is_tried_within_a_transaction() {
-    nobody_is_tried_before_its_end(|conn, commands| conn.transaction(commands));
-}
-
-#[test]
-fn nobody_is_tried_within_a_script() {
-    nobody_is_tried_before_its_end(|conn, commands| conn.array(script(commands)));
-}
-
-#[test]
-fn nobody_is_tried_within_a_script_in_a_transaction() {
-    nobody_is_tried_before_its_end(|conn, commands| {
-        let (first, rest) = commands.split_at(1);
-        let replies = conn.transaction([script(first), script(rest)]);
-        replies.iter().flat_map(|replies| elements(replies).to_vec()).collect()
-    });
-}
-
-#[test]
-fn nobody_is_tried_within_a_function() {
-    if Version::under_test().lacks("FUNCTION", (7, 0)) {
-        return;
+/// Runs commands as one step, or by another module. Returns their replies.
+fn as_one_step(way: &str, conn: &mut Conn, commands: &[&str]) -> Vec<Value> {
+    fn script<'a>(commands: &[&'a str]) -> Vec<&'a str> {
+        [&["EVAL", RUN_ALL, "0"], commands].concat()
     }
-    let body = RUN_ALL.replace("ARGV", "args");
-    let library = format!(
-        "#!lua name=calls\nredis.register_function('run', function(keys, args) {body} end)"
-    );
-    nobody_is_tried_before_its_end(|conn, commands| {
-        conn.cmd(["FUNCTION", "LOAD", "REPLACE", &library]);
-        conn.array([&["FCALL", "run", "0"], commands].concat())
-    });
+    match way {
+        "MULTI" => conn.transaction(commands),
+        "EVAL" => conn.array(script(commands)),
+        "EVAL in MULTI" => {
+            let (first, rest) = commands.split_at(1);
+            let replies = conn.transaction([script(first), script(rest)]);
+            replies.iter().flat_map(|replies| elements(replies).to_vec()).collect()
+        }
+        "FCALL" => {
+            let body = RUN_ALL.replace("ARGV", "args");
+            let register = "redis.register_function('run', function(keys, args)";
+            let library = format!("#!lua name=calls\n{register} {body} end)");
+            conn.cmd(["FUNCTION", "LOAD", "REPLACE", &library]);
+            conn.array([&["FCALL", "run", "0"], commands].concat())
+        }
+        _ => commands.iter().map(|line| conn.cmd(format!("TESTS.CALL {line}"))).collect(),
+    }
+}
+
+#[test]
+fn nobody_is_tried_before_the_end_of_a_step() {
+    for way in ways() {
+        let (server, mut conn) = Server::connect();
+        for (fill, waits, step) in STEPS {
+            let fill = fill.replace(" ID x", " ID x LEASE 600000");
+            assert_eq!(limited(&conn.cmd(fill)), 0);
+            let mut line = [(); 3].map(|()| server.wait_in_line(waits));
+            let mut commands: Vec<_> = step.split("; ").collect();
+            commands.extend(["RL.WINDOW k 10 1h 8 FORCE", "RL.WINDOW_RO k 10 1h 0"]);
+            let replies = as_one_step(way, &mut conn, &commands);
+            assert_eq!(ints(replies.last().unwrap())[2], 2, "{way}, {step}: {replies:?}");
+            if step.contains("RL.ALL") || step.contains("RL.ACQUIRE k") {
+                assert_ne!(limited(&replies[1]), 0, "{way}, {step}: {replies:?}");
+            }
+            // The next two get what it has left.
+            for waiter in &mut line[..2] {
+                assert_eq!(limited(&waiter.recv()), 0, "{way}, {step}");
+            }
+            line[2].expect_silence();
+            assert_eq!(conn.ints("RL.WINDOW_RO k 1000 1h 0")[2], 990, "{way}, {step}");
+            conn.cmd("DEL k");
+            assert_eq!(limited(&line[2].recv()), 0, "{way}, {step}");
+            conn.cmd("FLUSHALL");
+        }
+        server.expect_no_waiting_calls();
+    }
 }
 
 #[test]
@@ -360,4 +404,88 @@ fn nobody_is_tried_while_a_script_is_busy() {
     assert!(was_busy);
     assert_eq!(held(&conn.recv()), []);
     assert_eq!(acquired(&waiter.recv()).id(), "y");
+}
+
+// ---- Where no client may be blocked ----
+
+/// A call that would wait is denied at once, however often, and leaves nothing behind.
+#[test]
+fn block_is_ignored_within_a_step_and_in_calls_of_another_module() {
+    for way in ways().into_iter().chain(["TESTS.CALL"]) {
+        let load = format!("loadmodule {} call", test_module());
+        let (server, mut conn) = Server::builder().config(load).connect();
+        let call = |conn: &mut Conn, line: &str| limited(&as_one_step(way, conn, &[line])[0]);
+        conn.cmd("RL.ACQUIRE a 1 0 1 ID x LEASE 600000");
+        conn.cmd("RL.WINDOW w 1 1h");
+        conn.cmd("RL.THROTTLE t 0 1 1h");
+        for _ in 0..20 {
+            for (line, denial) in [
+                ("RL.ACQUIRE a 1 0 1 BLOCK 0", 2),
+                ("RL.WINDOW w 1 1h 1 BLOCK 0", 1),
+                ("RL.THROTTLE t 0 1 1h 1 BLOCK 0", 1),
+                ("RL.ALL 2 a w ACQUIRE 1 0 WINDOW 9 1h BLOCK 0", 2),
+            ] {
+                assert_eq!(call(&mut conn, line), denial, "{way}: {line}");
+            }
+        }
+        server.expect_no_waiting_calls();
+        // What is available is taken.
+        assert_eq!(call(&mut conn, "RL.ACQUIRE free 1 0 1 BLOCK 0"), 0, "{way}");
+        // Also behind a call that waits.
+        let mut waiter = server.wait_in_line("RL.ACQUIRE a 1 0 1 BLOCK 0");
+        assert_eq!(call(&mut conn, "RL.ACQUIRE a 1 0 1 BLOCK 0"), 2, "{way}");
+        // A denial that ends the call counts.
+        assert_eq!(call(&mut conn, "RL.WINDOW w 1 1h 1 COUNTDENIED BLOCK 0"), 1, "{way}");
+        assert_eq!(conn.ints("RL.WINDOW w 1000 1h 0")[2], 998, "{way}");
+        conn.cmd("RL.RELEASE a x");
+        assert_eq!(limited(&waiter.recv()), 0, "{way}");
+        server.expect_no_waiting_calls();
+        eventually(SOON, || conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay);
+    }
+}
+
+#[test]
+fn on_a_replica_that_may_be_written_to_block_is_ignored() {
+    let master = Server::start();
+    let replica = Server::builder().config("replica-read-only no").replica_of(&master).start();
+    wait_for_sync(&master, &replica);
+    let mut conn = replica.conn();
+    for (call, denied) in [
+        ("RL.ACQUIRE k 1 0 1", 2),
+        ("RL.WINDOW w 1 1h 1", 1),
+        ("RL.THROTTLE t 0 1 1h 1", 1),
+        ("RL.ALL 1 all ACQUIRE 1 0", 2),
+    ] {
+        // What is allowed is taken, and what is not is denied at once.
+        for (block, expected) in [("1h", 0), ("0", denied), ("2h", denied)] {
+            let reply = conn.cmd(format!("{call} BLOCK {block}"));
+            assert_eq!(limited(&reply), expected, "{call} BLOCK {block}");
+        }
+    }
+    replica.expect_no_waiting_calls();
+    assert_eq!(replica.info_ratelimit("waited_timed_out"), 0);
+}
+
+/// The module's state belongs to the thread that holds the server's lock, not to one thread.
+#[test]
+fn another_module_may_call_from_its_own_thread() {
+    let load = format!("loadmodule {} call", test_module());
+    let (server, mut conn) = Server::builder().config(load).connect();
+    let mut in_thread = |line: &str| conn.cmd(format!("TESTS.THREAD {line}"));
+    for call in ["RL.THROTTLE t 0 1 60", "RL.WINDOW w 1 1d 1 FIXED TZ Asia/Shanghai"] {
+        assert_eq!([0, 1].map(|_| limited(&in_thread(call))), [0, 1], "{call}");
+    }
+    assert!(matches!(in_thread("RL.TOP"), Value::Array(keys) if keys.len() == 2));
+    for number in 0..20 {
+        let call = format!("RL.ACQUIRE s 20 0 1 ID {number} LEASE 600000");
+        assert_eq!(limited(&in_thread(&call)), 0, "{call}");
+    }
+    // A change to a key in a thread drops the key's index.
+    assert_eq!(in_thread("ZREMRANGEBYRANK s 0 -1"), Value::Int(20));
+    assert_eq!(limited(&in_thread("RL.ACQUIRE s 20 0 19 ID x LEASE 600000")), 0);
+    // A release in a thread wakes waiting calls.
+    let mut waiter = server.wait_in_line("RL.ACQUIRE s 20 0 2 BLOCK 20000");
+    assert_eq!(in_thread("RL.RELEASE s x"), Value::Int(1));
+    assert_eq!(limited(&waiter.recv()), 0);
+    server.expect_no_waiting_calls();
 }

@@ -1,19 +1,21 @@
-//! BLOCK: no call is granted anything while the server would refuse the same call.
+//! BLOCK: no call is granted anything while the server would refuse or hold up the same call.
 
+use std::cell::Cell;
 use std::thread::sleep;
 use std::time::Instant;
 
 use support::*;
 
-/// Four calls that wait for what comes free by itself after a second, and three whose time is up before the server accepts
-/// writes again. `refuse` and `accept` tell the server to refuse and to accept writes; a call is answered `code` meanwhile.
+/// Four calls that wait for what comes free by itself after a second, and three whose time is up before the master accepts
+/// writes again. `refuse` and `accept` tell it to refuse or hold up writes and to accept them. A call that is not held up is
+/// answered `code` meanwhile.
 #[track_caller]
 fn nothing_is_granted_while(
-    server: &Server,
-    code: &str,
-    refuse: impl FnOnce(&mut Conn),
+    code: Option<&str>,
+    refuse: impl FnOnce(&Server, &Server, &mut Conn),
     accept: impl FnOnce(&mut Conn),
 ) {
+    let (server, replica) = Server::with_replica();
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE a 1 0 1 ID holder LEASE 1000");
     conn.cmd("RL.WINDOW w 1 1s");
@@ -23,9 +25,9 @@ fn nothing_is_granted_while(
     conn.cmd("RL.ACQUIRE g 1 1h 1 ID z LEASE 600000");
     let waits = [
         "RL.ACQUIRE a 1 0 1 ID x LEASE 600000 BLOCK 0",
-        "RL.WINDOW w 1 1s 1 BLOCK 0",
-        "RL.THROTTLE t 0 1 1s 1 BLOCK 0",
-        "RL.ALL 2 v u WINDOW 1 1s THROTTLE 0 1 1s BLOCK 0",
+        "RL.WINDOW w 1 1h 1 BLOCK 0",
+        "RL.THROTTLE t 0 1 1h 1 BLOCK 0",
+        "RL.ALL 2 v u WINDOW 1 1h THROTTLE 0 1 1h BLOCK 0",
     ];
     let mut line = waits.map(|call| server.wait_shortly(call));
     let mut behind = server.wait_shortly("RL.ACQUIRE a 1 0 1 BLOCK 1500 MS");
@@ -33,15 +35,17 @@ fn nothing_is_granted_while(
     let counting = "RL.ALL 2 h g WINDOW 1000 1h 1 COUNTDENIED ACQUIRE 1 1h 1 BLOCK 1500 MS";
     let mut counted = server.wait_shortly("RL.WINDOW f 1 1h 1 COUNTDENIED BLOCK 1500 MS");
     let mut counted_in_all = server.wait_shortly(counting);
-    refuse(&mut conn);
+    refuse(&server, &replica, &mut conn);
     let begin = Instant::now();
     while begin.elapsed() < ms(1_200) {
         for waiter in &mut line {
             assert!(waiter.silent_for(ms(10)), "granted while writes are refused");
         }
     }
-    let refused = conn.err("RL.WINDOW other 1 1h");
-    assert!(refused.starts_with(code), "{refused}");
+    if let Some(code) = code {
+        let refused = conn.err("RL.WINDOW other 1 1h");
+        assert!(refused.starts_with(code), "{refused}");
+    }
     // Time is up all the same.
     assert_eq!(limited(&behind.recv()), 2);
     assert_eq!(limited(&counted.recv()), 1);
@@ -59,36 +63,34 @@ fn nothing_is_granted_while(
     assert_eq!(conn.ints("RL.WINDOW_RO h 1000 1h 0")[2], 1000);
     assert_eq!(conn.held_ids("a"), ["x"]);
     server.expect_no_waiting_calls();
+    for key in ["a", "w", "t", "v", "u"] {
+        assert_in_sync(&server, &replica, key);
+    }
 }
 
 #[test]
 fn a_waiter_waits_on_while_replicas_are_missing() {
-    let server = Server::start();
-    if server.version().lacks("the check of RM_Call for replicas", (7, 0)) {
+    if Version::under_test().lacks("the check of RM_Call for replicas", (7, 0)) {
         return;
     }
     nothing_is_granted_while(
-        &server,
-        "NOREPLICAS",
-        |conn| assert_eq!(conn.text("CONFIG SET min-replicas-to-write 1"), "OK"),
+        Some("NOREPLICAS"),
+        |_, _, conn| assert_eq!(conn.text("CONFIG SET min-replicas-to-write 2"), "OK"),
         |conn| assert_eq!(conn.text("CONFIG SET min-replicas-to-write 0"), "OK"),
     );
 }
 
 #[test]
 fn a_waiter_waits_on_after_a_failed_save() {
-    let server = Server::builder().config("save 3600 1000000").start();
-    if server.version().lacks("the check of RM_Call for the disk", (7, 0)) {
+    if Version::under_test().lacks("the check of RM_Call for the disk", (7, 0)) {
         return;
     }
-    let dir = server.dir().to_owned();
-    let blocker = dir.join("dump.rdb");
     nothing_is_granted_while(
-        &server,
-        "MISCONF",
-        |conn| {
+        Some("MISCONF"),
+        |server, _, conn| {
+            assert_eq!(conn.text(["CONFIG", "SET", "save", "3600 1000000"]), "OK");
             // A directory where the file should be.
-            std::fs::create_dir(&blocker).unwrap();
+            std::fs::create_dir(server.dir().join("dump.rdb")).unwrap();
             conn.cmd("BGSAVE");
             eventually(SOON, || server.info("rdb_last_bgsave_status").as_deref() == Some("err"));
         },
@@ -98,13 +100,70 @@ fn a_waiter_waits_on_after_a_failed_save() {
 
 #[test]
 fn a_waiter_waits_on_while_memory_is_short() {
-    let server = Server::start();
     nothing_is_granted_while(
-        &server,
-        "OOM",
-        |conn| assert_eq!(conn.text("CONFIG SET maxmemory 1"), "OK"),
+        Some("OOM"),
+        |_, _, conn| assert_eq!(conn.text("CONFIG SET maxmemory 1"), "OK"),
         |conn| assert_eq!(conn.text("CONFIG SET maxmemory 0"), "OK"),
     );
+}
+
+#[test]
+fn a_waiter_waits_on_while_writes_are_paused() {
+    nothing_is_granted_while(
+        None,
+        |_, _, conn| assert_eq!(conn.text("CLIENT PAUSE 60000 WRITE"), "OK"),
+        |conn| assert_eq!(conn.text("CLIENT UNPAUSE"), "OK"),
+    );
+}
+
+#[test]
+fn a_waiter_waits_on_while_all_clients_are_paused() {
+    nothing_is_granted_while(
+        None,
+        |_, _, conn| assert_eq!(conn.text("CLIENT PAUSE 3000 ALL"), "OK"),
+        |_| {},
+    );
+}
+
+#[test]
+fn a_waiter_waits_on_until_a_failover_is_called_off() {
+    let frozen = Cell::new(None);
+    nothing_is_granted_while(
+        None,
+        |_, replica, conn| {
+            // It never catches up.
+            frozen.set(Some(replica.freeze()));
+            assert_eq!(conn.text("FAILOVER"), "OK");
+        },
+        |conn| {
+            assert_eq!(conn.text("FAILOVER ABORT"), "OK");
+            drop(frozen.take());
+        },
+    );
+}
+
+#[test]
+fn a_client_that_disconnects_during_a_pause_leaves_the_others_in_line() {
+    let (master, replica) = Server::with_replica();
+    let mut conn = master.conn();
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
+    let (first, first_id) = master.wait_with_id(waits("a"));
+    let second = master.wait_in_line(waits("b"));
+    let mut third = master.wait_in_line(waits("c"));
+    let (mut fourth, fourth_id) = master.wait_with_id(waits("d"));
+    conn.pipeline(["RL.RENEW k holder LEASE 100", "CLIENT PAUSE 60000 WRITE"]);
+    // Past the end of the lease, which a timer watches in real time.
+    sleep(ms(200));
+    drop(second);
+    conn.cmd(format!("CLIENT KILL ID {first_id}"));
+    drop(first);
+    conn.cmd(format!("CLIENT UNBLOCK {fourth_id}"));
+    assert_eq!(limited(&fourth.recv()), 2);
+    master.wait_until_waiting(1);
+    master.let_timers_fire();
+    conn.cmd("CLIENT UNPAUSE");
+    assert_eq!(acquired(&third.recv()).id(), "c");
+    assert_in_sync(&master, &replica, "k");
 }
 
 #[test]
@@ -158,20 +217,6 @@ fn a_waiter_waits_on_while_the_server_cannot_evict_enough() {
     assert_eq!(limited(&waiter.recv()), 0);
 }
 
-#[test]
-fn while_clients_are_paused_time_is_up_all_the_same() {
-    let (server, mut conn) = Server::connect();
-    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
-    let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 1 BLOCK 600");
-    let begin = Instant::now();
-    assert_eq!(conn.text("CLIENT PAUSE 60000 WRITE"), "OK");
-    assert_eq!(limited(&waiter.recv()), 2);
-    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
-    conn.cmd("CLIENT UNPAUSE");
-    server.let_timers_fire();
-    server.expect_no_waiting_calls();
-}
-
 /// The replies to the calls that the server stops blocking when the cluster goes down, shortly before each of them would be
 /// granted. `None` if the machine was too slow for that.
 fn replies_when_the_cluster_goes_down(reads: &str) -> Option<Vec<Value>> {
@@ -220,6 +265,14 @@ fn while_the_cluster_is_down_no_waiting_call_is_granted_even_if_reads_are_allowe
     }
 }
 
+// ---- What the server counts ----
+
+/// A server on which OBJECT FREQ counts each use of a key as one.
+fn counting() -> Builder {
+    let builder = Server::builder().config("maxmemory-policy allkeys-lfu");
+    builder.config("lfu-log-factor 0").config("lfu-decay-time 0")
+}
+
 /// Errors that the server has counted, calls of the command that asks it whether it accepts writes, and keys that were found
 /// or not. OBJECT FREQ counts as well.
 fn counts(server: &Server) -> [Option<String>; 4] {
@@ -230,7 +283,7 @@ fn counts(server: &Server) -> [Option<String>; 4] {
 #[test]
 fn waiting_is_no_use_of_the_key_and_no_command_or_error_of_the_server() {
     for cluster in [false, true] {
-        let builder = Server::builder().count_uses();
+        let builder = counting();
         let (server, mut conn) = if cluster { builder.cluster() } else { builder }.connect();
         let calls =
             ["RL.THROTTLE t 0 1 1h 1", "RL.WINDOW w 1 1h 1", "RL.ACQUIRE a 1 0 1 LEASE 3600000"];
@@ -254,7 +307,7 @@ fn waiting_is_no_use_of_the_key_and_no_command_or_error_of_the_server() {
 
 #[test]
 fn a_grant_after_waiting_is_a_use_of_the_key() {
-    let (server, mut conn) = Server::builder().count_uses().connect();
+    let (server, mut conn) = counting().connect();
     conn.cmd("RL.WINDOW w 1 700ms");
     let mut waiter = server.wait_in_line("RL.WINDOW w 1 700ms 1 BLOCK 0");
     let before = conn.int("OBJECT FREQ w");

@@ -236,14 +236,3 @@ fn config_set_top_keys_forgets() {
     conn.cmd("FLUSHALL");
     assert_eq!(all(&mut conn), [row("k", 0, 1)]);
 }
-
-#[test]
-fn each_node_counts_its_own() {
-    let (master, replica) = Server::with_replica();
-    let mut conn = master.conn();
-    let before = master.repl_offset();
-    conn.cmd("RL.WINDOW k 0 60");
-    assert_eq!(all(&mut conn), [row("k", 0, 1)]);
-    assert_eq!(master.repl_offset(), before);
-    assert_eq!(all(&mut replica.conn()), []);
-}

@@ -43,27 +43,3 @@ fn a_window_shows_its_events_and_reservations() {
          waiting=0 ttl=4900"
     );
 }
-
-#[test]
-fn waiting_calls_are_counted() {
-    let (server, mut conn) = Server::connect();
-    conn.cmd("RL.ACQUIRE k 1 0");
-    let mut waiters = [server.conn(), server.conn()];
-    waiters.iter_mut().for_each(|one| one.send("RL.ACQUIRE k 1 0 1 BLOCK 0"));
-    eventually(SOON, || info(&mut conn, "k").contains(" waiting=2 "));
-}
-
-/// A second look-up would count again in the server's statistics, and could find the key expired.
-#[test]
-fn the_key_is_looked_up_once() {
-    let (_server, mut conn) = Server::with_held_clock();
-    conn.pipeline(["RL.THROTTLE b 4 1 1s", "RL.WINDOW w 5 60"]);
-    for (key, hits, misses) in [("b", 1, 0), ("w", 1, 0), ("none", 0, 1)] {
-        conn.cmd("CONFIG RESETSTAT");
-        conn.cmd(["RL.INFO", key]);
-        let stats = conn.text("INFO stats");
-        for line in [format!("keyspace_hits:{hits}"), format!("keyspace_misses:{misses}")] {
-            assert!(stats.lines().any(|found| found == line), "{key}: {line} in {stats}");
-        }
-    }
-}
