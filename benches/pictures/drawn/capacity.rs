@@ -44,7 +44,6 @@ fn calls((_, rates): &(&str, [i64; SECONDS])) -> DrawnCalls {
 }
 
 /// The number admitted in each step, and the number of commands.
-#[derive(Default)]
 struct Admissions {
     admitted: Vec<u64>,
     commands: u64,
@@ -66,104 +65,34 @@ impl Admissions {
 struct Simulation {
     server: MemoryServer,
     now_us: u64,
-    random: Random,
-    outcome: Admissions,
+    commands: u64,
 }
 
 impl Simulation {
-    /// Runs `step` over all calls. It returns how many of the callers of a step are admitted.
+    /// Runs all calls. `admits` says whether the call of a process is admitted.
     fn run(
         calls: &DrawnCalls,
-        mut step: impl FnMut(&mut Simulation, &[usize]) -> u64,
+        mut admits: impl FnMut(&mut Simulation, usize) -> bool,
     ) -> Admissions {
-        let mut simulation = Simulation {
-            server: new_server(),
-            now_us: START_US.unsigned_abs(),
-            random: Random::new(2),
-            outcome: Admissions::default(),
-        };
-        for callers in calls {
+        let now_us = START_US.unsigned_abs();
+        let mut simulation = Simulation { server: new_server(), now_us, commands: 0 };
+        let step = |callers: &Vec<usize>| {
             simulation.now_us += STEP_US;
-            let admitted = step(&mut simulation, callers);
-            simulation.outcome.admitted.push(admitted);
-            simulation.outcome.calls += callers.len() as u64;
-        }
-        simulation.outcome
+            callers.iter().filter(|process| admits(&mut simulation, **process)).count() as u64
+        };
+        let admitted = calls.iter().map(step).collect();
+        let calls = calls.iter().map(|callers| callers.len() as u64).sum();
+        Admissions { admitted, commands: simulation.commands, calls }
     }
 
     /// Executes a command and returns the integers of its reply.
     fn call(&mut self, command: &str) -> Vec<i64> {
-        self.outcome.commands += 1;
+        self.commands += 1;
         match call(&mut self.server, command, self.now_us) {
             Outcome::Reply(reply) => integers(reply),
             Outcome::Waits(_) => panic!("{command} waits"),
         }
     }
-
-    /// Makes a call on one of this many shards, and returns whether it is allowed.
-    fn ask(&mut self, shard: usize, shards: usize) -> bool {
-        let limit = LIMIT / shards as u64;
-        self.call(&format!("RL.WINDOW limit:{shard} {limit} 1"))[0] == 0
-    }
-
-    fn any(&mut self, shards: usize) -> usize {
-        self.random.below(shards as i64) as usize
-    }
-
-    fn sharded(calls: &DrawnCalls, shards: usize, choice: Choice) -> Admissions {
-        Simulation::run(calls, |simulation, callers| {
-            let is_admitted = |process: &&usize| {
-                let shard = match choice {
-                    Choice::Process => *process % shards,
-                    Choice::Random | Choice::Twice => simulation.any(shards),
-                };
-                let mut allowed = simulation.ask(shard, shards);
-                if !allowed && choice == Choice::Twice {
-                    // Another shard than the first.
-                    let other = (shard + 1 + simulation.any(shards - 1)) % shards;
-                    allowed = simulation.ask(other, shards);
-                }
-                allowed
-            };
-            callers.iter().filter(is_admitted).count() as u64
-        })
-    }
-
-    /// Each process takes up to `batch` at a time and spends it by itself. A process that was denied asks again after
-    /// the returned wait. The rest of a batch is thrown away `keep_us` after it was taken.
-    fn batched(calls: &DrawnCalls, batch: u64, keep_us: u64) -> Admissions {
-        let mut stocks = [Stock::default(); PROCESSES];
-        Simulation::run(calls, |simulation, callers| {
-            let now_us = simulation.now_us;
-            let mut admitted = 0;
-            for &process in callers {
-                let stock = &mut stocks[process];
-                if now_us >= stock.good_until_us {
-                    stock.left = 0;
-                }
-                if stock.left == 0 && now_us >= stock.ask_at_us {
-                    let command = format!("RL.WINDOW limit {LIMIT} 1 {batch} ATMOST MS");
-                    let answer = simulation.call(&command);
-                    stock.left = answer[5] as u64;
-                    stock.good_until_us = now_us.saturating_add(keep_us);
-                    stock.ask_at_us = now_us + 1000 * answer[3].max(0) as u64;
-                }
-                if stock.left > 0 {
-                    stock.left -= 1;
-                    admitted += 1;
-                }
-            }
-            admitted
-        })
-    }
-}
-
-/// The part of a batch that a process has not spent.
-#[derive(Clone, Copy, Default)]
-struct Stock {
-    left: u64,
-    good_until_us: u64,
-    ask_at_us: u64,
 }
 
 /// The shard that a call asks.
@@ -177,37 +106,72 @@ enum Choice {
     Process,
 }
 
+fn sharded(calls: &DrawnCalls, shards: usize, choice: Choice) -> Admissions {
+    let limit = LIMIT / shards as u64;
+    let mut random = Random::new(2);
+    Simulation::run(calls, |simulation, process| {
+        let mut any = |count: usize| random.below(count as i64) as usize;
+        let mut ask =
+            |shard| simulation.call(&format!("RL.WINDOW limit:{shard} {limit} 1"))[0] == 0;
+        let shard = if choice == Choice::Process { process % shards } else { any(shards) };
+        ask(shard) || choice == Choice::Twice && ask((shard + 1 + any(shards - 1)) % shards)
+    })
+}
+
+/// The part of a batch that a process has not spent.
+#[derive(Clone, Copy, Default)]
+struct Stock {
+    left: u64,
+    good_until_us: u64,
+    ask_at_us: u64,
+}
+
+/// Each process takes up to `batch` at a time and spends it by itself. A process that was denied asks again after the
+/// returned wait. The rest of a batch is thrown away `keep_us` after it was taken.
+fn batched(calls: &DrawnCalls, batch: u64, keep_us: u64) -> Admissions {
+    let command = format!("RL.WINDOW limit {LIMIT} 1 {batch} ATMOST MS");
+    let mut stocks = [Stock::default(); PROCESSES];
+    Simulation::run(calls, |simulation, process| {
+        let (stock, now_us) = (&mut stocks[process], simulation.now_us);
+        if now_us >= stock.good_until_us {
+            stock.left = 0;
+        }
+        if stock.left == 0 && now_us >= stock.ask_at_us {
+            let answer = simulation.call(&command);
+            stock.left = answer[5] as u64;
+            stock.good_until_us = now_us.saturating_add(keep_us);
+            stock.ask_at_us = now_us + 1000 * answer[3].max(0) as u64;
+        }
+        let admitted = stock.left > 0;
+        stock.left = stock.left.saturating_sub(1);
+        admitted
+    })
+}
+
 /// The tables of shards and of batches.
 pub fn tables() -> (String, String) {
-    let all: Vec<DrawnCalls> = LOADS.iter().map(calls).collect();
-    let one: Vec<_> =
-        all.iter().map(|calls| Simulation::sharded(calls, 1, Choice::Random)).collect();
-
-    let mut sharded = head("shards, and how a call chooses one");
-    for (choice, words) in [
-        (Choice::Random, "at random"),
-        (Choice::Twice, "at random, and a second one if the first denies"),
-        (Choice::Process, "that of its process"),
+    let all = LOADS.each_ref().map(calls);
+    let one = all.each_ref().map(|calls| sharded(calls, 1, Choice::Random));
+    let mut of_shards = head("shards, and how a call chooses one");
+    for (choice, words, counts) in [
+        (Choice::Random, "at random", &[4, 16, 64][..]),
+        (Choice::Twice, "at random, and a second one if the first denies", &[4, 16, 64]),
+        (Choice::Process, "that of its process", &[4, 16]),
     ] {
-        for shards in [4, 16, 64] {
-            if choice == Choice::Process && shards > PROCESSES {
-                continue;
-            }
-            let run = |calls| Simulation::sharded(calls, shards, choice);
-            let outcomes: Vec<_> = all.iter().map(run).collect();
-            sharded += &row(format!("{shards}, {words}"), &outcomes, &one, LIMIT);
+        for &shards in counts {
+            let runs = all.each_ref().map(|calls| sharded(calls, shards, choice));
+            of_shards += &row(format!("{shards}, {words}"), &runs, &one, LIMIT);
         }
     }
-    let mut batched = head("batch, and what becomes of the rest");
+    let mut of_batches = head("batch, and what becomes of the rest");
     for (keep_us, words) in [(u64::MAX, "kept"), (1_000_000, "thrown away after a second")] {
         for batch in [5, 20, 100] {
-            let run = |calls| Simulation::batched(calls, batch, keep_us);
-            let outcomes: Vec<_> = all.iter().map(run).collect();
+            let runs = all.each_ref().map(|calls| batched(calls, batch, keep_us));
             let bound = LIMIT + PROCESSES as u64 * (batch - 1);
-            batched += &row(format!("{batch}, {words}"), &outcomes, &one, bound);
+            of_batches += &row(format!("{batch}, {words}"), &runs, &one, bound);
         }
     }
-    (sharded, batched)
+    (of_shards, of_batches)
 }
 
 fn head(first: &str) -> String {

@@ -1,10 +1,9 @@
 //! A picture of one traffic against all limits, as SVG. Marks differ by shape and place, not by colour alone. The marks of
 //! a kind are one path, so that the file stays small.
 
-use std::fmt::Write;
-
-use super::svg::{self, text, BLUE, FAINT, GREEN, GREY, INK, MARGIN as LEFT, ORANGE, PAPER};
-use super::traffic::{DrawnCall, DrawnLimit, DrawnRun, Traffic};
+use super::svg::{self, path, text, BLUE, FAINT, GREEN, GREY, INK, MARGIN as LEFT, ORANGE, PAPER};
+use super::traffic::{most_in_a_minute, DrawnLimit, Traffic};
+use super::DrawnCall;
 
 const WIDTH: i64 = 960;
 const RIGHT: i64 = WIDTH - LEFT;
@@ -21,16 +20,16 @@ const HALF_CLOCK: i64 = 36;
 /// Between the marks of the axis.
 const MARK_MS: i64 = 30_000;
 
-/// The paths of one lane, or of the legend.
+/// The paths of one lane, or of the legend: one for each kind of mark, in the order in which they are drawn.
 #[derive(Default)]
 struct Marks {
     lane: String,
+    gives_up: String,
+    waits: String,
     at_once: String,
     at_once_dots: String,
-    waits: String,
     later_dots: String,
     denied: String,
-    gives_up: String,
 }
 
 impl Marks {
@@ -38,45 +37,42 @@ impl Marks {
     fn add(&mut self, call: &DrawnCall, (x, end): (f64, f64), top: i64) {
         let (ahead, come, given_up) = (top + AHEAD, top + COME, top + GIVEN_UP);
         let waited = call.at_ms != call.came_ms;
-        let _ = match (call.may_go, waited) {
-            (true, false) => {
-                let _ = write!(self.at_once_dots, "M{x} {ahead}h0");
-                write!(self.at_once, "M{x} {come}V{ahead}")
-            }
-            (true, true) => {
-                let _ = write!(self.later_dots, "M{end} {ahead}h0");
-                write!(self.waits, "M{x} {come}L{end} {ahead}")
-            }
-            (false, waited) => {
-                let (end, y) = if waited { (end, given_up) } else { (x, come) };
-                if waited {
-                    let _ = write!(self.gives_up, "M{x} {come}L{end} {given_up}");
-                }
-                let (left, top) = (round(end - 2.5), y as f64 - 2.5);
-                write!(self.denied, "M{left} {top}l5 5m0-5l-5 5")
-            }
-        };
+        if call.may_go {
+            let (line, dots) = match waited {
+                true => (&mut self.waits, &mut self.later_dots),
+                false => (&mut self.at_once, &mut self.at_once_dots),
+            };
+            *line += &match waited {
+                true => format!("M{x} {come}L{end} {ahead}"),
+                false => format!("M{x} {come}V{ahead}"),
+            };
+            *dots += &format!("M{end} {ahead}h0");
+            return;
+        }
+        if waited {
+            self.gives_up += &format!("M{x} {come}L{end} {given_up}");
+        }
+        let y = if waited { given_up } else { come };
+        self.denied += &format!("M{} {}l5 5m0-5l-5 5", round(end - 2.5), y as f64 - 2.5);
     }
 
-    fn svg(&self) -> String {
-        let mut svg = String::new();
-        let mut path = |path: &str, stroke: &str, width: &str, more: &str| {
-            if !path.is_empty() {
-                let _ = writeln!(
-                    svg,
-                    "<path d=\"{path}\" stroke=\"{stroke}\" stroke-width=\"{width}\"{more}/>"
-                );
+    fn draw(&self, svg: &mut String) {
+        *svg += "<g fill=\"none\">\n";
+        for (marks, stroke, width, more) in [
+            (&self.lane, FAINT, "1", ""),
+            (&self.gives_up, ORANGE, "0.8", " stroke-dasharray=\"2 2\""),
+            (&self.waits, GREEN, "1", ""),
+            (&self.at_once, BLUE, "1.6", ""),
+            (&self.at_once_dots, BLUE, "6.4", " stroke-linecap=\"round\""),
+            (&self.later_dots, GREEN, "7.6", " stroke-linecap=\"round\""),
+            (&self.later_dots, PAPER, "4", " stroke-linecap=\"round\""),
+            (&self.denied, ORANGE, "1.5", ""),
+        ] {
+            if !marks.is_empty() {
+                path(svg, marks, &format!("stroke=\"{stroke}\" stroke-width=\"{width}\"{more}"));
             }
-        };
-        path(&self.lane, FAINT, "1", "");
-        path(&self.gives_up, ORANGE, "0.8", " stroke-dasharray=\"2 2\"");
-        path(&self.waits, GREEN, "1", "");
-        path(&self.at_once, BLUE, "1.6", "");
-        path(&self.at_once_dots, BLUE, "6.4", " stroke-linecap=\"round\"");
-        path(&self.later_dots, GREEN, "7.6", " stroke-linecap=\"round\"");
-        path(&self.later_dots, PAPER, "4", " stroke-linecap=\"round\"");
-        path(&self.denied, ORANGE, "1.5", "");
-        svg
+        }
+        *svg += "</g>\n";
     }
 }
 
@@ -85,7 +81,10 @@ fn round(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }
 
-pub fn draw(traffic: &Traffic, lanes: &[(&DrawnLimit, &DrawnRun)]) -> String {
+pub fn draw<'a>(
+    traffic: &Traffic,
+    lanes: impl ExactSizeIterator<Item = &'a (DrawnLimit, Vec<DrawnCall>)>,
+) -> String {
     let (from_ms, to_ms) = traffic.shown_ms;
     let x = |at_ms: i64| {
         let part = (at_ms - from_ms) as f64 / (to_ms - from_ms) as f64;
@@ -96,11 +95,10 @@ pub fn draw(traffic: &Traffic, lanes: &[(&DrawnLimit, &DrawnRun)]) -> String {
     let mut svg = svg::begin((WIDTH, height), traffic.title);
     legend(&mut svg);
     axis(&mut svg, x, traffic, bottom);
-    for ((limit, run), row) in lanes.iter().zip(0..) {
-        lane(&mut svg, limit, run, &x, HEAD + ROW * row);
+    for ((limit, calls), row) in lanes.zip(0..) {
+        lane(&mut svg, *limit, calls, x, HEAD + ROW * row);
     }
-    svg += "</svg>\n";
-    svg
+    svg + "</svg>\n"
 }
 
 /// The legend of the marks.
@@ -121,7 +119,7 @@ fn legend(svg: &mut String) {
     }
     let more = " text-anchor=\"end\"";
     text(svg, (RIGHT, top + 48), more, "each limit: 15 a minute, on a new key");
-    let _ = write!(svg, "<g fill=\"none\">\n{}</g>\n", marks.svg());
+    marks.draw(svg);
 }
 
 /// The times.
@@ -141,34 +139,31 @@ fn axis(svg: &mut String, x: impl Fn(i64) -> f64, traffic: &Traffic, bottom: i64
             if middle + HALF_CLOCK > WIDTH { (RIGHT, "end") } else { (middle, "middle") };
         let more = format!(" text-anchor=\"{anchor}\"");
         text(svg, (at, bottom + 24), &more, &clock);
-        let _ = write!(marks, "M{} {}v6", x(at_ms), bottom + 4);
+        marks += &format!("M{} {}v6", x(at_ms), bottom + 4);
     }
-    let _ = writeln!(
-        svg,
-        "<path d=\"M{LEFT} {}H{RIGHT}{marks}\" stroke=\"{INK}\" fill=\"none\"/>",
-        bottom + 4
-    );
+    let axis = format!("M{LEFT} {}H{RIGHT}{marks}", bottom + 4);
+    path(svg, &axis, &format!("stroke=\"{INK}\" fill=\"none\""));
 }
 
 /// A limit, and the result of each call.
-fn lane(svg: &mut String, limit: &DrawnLimit, run: &DrawnRun, x: &impl Fn(i64) -> f64, top: i64) {
-    let (words, command, _) = limit;
+fn lane(
+    svg: &mut String,
+    (words, command, _): DrawnLimit,
+    calls: &[DrawnCall],
+    x: impl Fn(i64) -> f64,
+    top: i64,
+) {
     text(svg, (LEFT, top + 12), " font-weight=\"bold\"", words);
     text(svg, (LEFT + 235, top + 12), " font-family=\"monospace\"", command);
-    let (go, most) = (run.allowed(), run.most_in_a_minute());
-    let denied = run.calls.len() - go;
+    let (go, most) = (calls.iter().filter(|call| call.may_go).count(), most_in_a_minute(calls));
+    let denied = calls.len() - go;
     let caption = format!("{go} go ahead, {denied} denied; at most {most} in 60 s");
     text(svg, (RIGHT, top + 12), " text-anchor=\"end\"", &caption);
+    let midnight = format!("M{} {}V{}", x(0), top + 19, top + GIVEN_UP + 3);
+    path(svg, &midnight, &format!("stroke=\"{GREY}\" stroke-dasharray=\"4 3\""));
     let mut marks = Marks { lane: format!("M{LEFT} {}H{RIGHT}", top + COME), ..Marks::default() };
-    let _ = writeln!(
-        svg,
-        "<path d=\"M{} {}V{}\" stroke=\"{GREY}\" stroke-dasharray=\"4 3\"/>",
-        x(0),
-        top + 19,
-        top + GIVEN_UP + 3
-    );
-    for call in &run.calls {
+    for call in calls {
         marks.add(call, (x(call.came_ms), x(call.at_ms)), top);
     }
-    let _ = write!(svg, "<g fill=\"none\">\n{}</g>\n", marks.svg());
+    marks.draw(svg);
 }

@@ -50,6 +50,11 @@ pub fn begin((width, height): (i64, i64), title: &str) -> String {
     svg
 }
 
+/// Appends a path with its other attributes.
+pub fn path(svg: &mut String, path: &str, more: &str) {
+    let _ = writeln!(svg, "<path d=\"{path}\" {more}/>");
+}
+
 /// Appends a text with further attributes.
 pub fn text(svg: &mut String, (x, y): (i64, i64), more: &str, text: &str) {
     let text = text.replace('&', "&amp;").replace('<', "&lt;");

@@ -2,16 +2,11 @@
 
 use std::iter::once;
 
-use commands::memory::{Outcome, Ticket};
-use support::unix_us;
+use super::DrawnCall;
 
-use super::{call, integers, new_server};
-
-/// The step of the clock. Everything here happens on such steps.
-const STEP_MS: usize = 100;
 const MINUTE_MS: i64 = 60_000;
 
-/// Calls at fixed times. Times are in milliseconds after midnight, below 0 before it.
+/// Calls at fixed times.
 pub struct Traffic {
     pub name: &'static str,
     pub title: &'static str,
@@ -70,72 +65,18 @@ pub fn all() -> [Traffic; 4] {
     ]
 }
 
-/// A call and its result.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DrawnCall {
-    pub came_ms: i64,
-    pub may_go: bool,
-    /// The time at which it could go ahead, or was denied.
-    pub at_ms: i64,
+/// The most calls that went ahead in any (t - 60 s, t].
+pub fn most_in_a_minute(calls: &[DrawnCall]) -> usize {
+    let gone = || calls.iter().filter(|call| call.may_go).map(|call| call.at_ms);
+    let until = |end: i64| gone().filter(|at| (end - MINUTE_MS + 1..=end).contains(at)).count();
+    gone().map(until).max().unwrap_or_default()
 }
 
-pub struct DrawnRun {
-    pub calls: Vec<DrawnCall>,
-}
-
-impl DrawnRun {
-    /// The number of calls that went ahead.
-    pub fn allowed(&self) -> usize {
-        self.calls.iter().filter(|call| call.may_go).count()
-    }
-
-    /// The most calls that went ahead in any (t - 60 s, t].
-    pub fn most_in_a_minute(&self) -> usize {
-        let gone = || self.calls.iter().filter(|call| call.may_go).map(|call| call.at_ms);
-        let until = |end: i64| gone().filter(|at| (end - MINUTE_MS + 1..=end).contains(at)).count();
-        gone().map(until).max().unwrap_or_default()
-    }
-}
-
-/// Runs the traffic against each of the limits.
-pub fn run(traffic: &Traffic) -> Vec<DrawnRun> {
-    let run = |(_, command, bound): DrawnLimit| {
-        let run = run_limit(traffic, command);
-        assert!(run.most_in_a_minute() <= bound, "{}: {command}", traffic.name);
-        run
-    };
-    LIMITS.into_iter().map(run).collect()
-}
-
-fn run_limit(traffic: &Traffic, command: &str) -> DrawnRun {
-    let mut server = new_server();
-    let command = format!("{command} MS");
-    let mut calls: Vec<DrawnCall> = Vec::new();
-    let mut waiting: Vec<(Ticket, i64)> = Vec::new();
-    let (from_ms, to_ms) = traffic.shown_ms;
-    for now_ms in (from_ms..=to_ms).step_by(STEP_MS) {
-        let now_us = (unix_us("2026-11-22T00:00:00") + 1000 * now_ms).unsigned_abs();
-        for (ticket, reply) in server.take_ended(now_us) {
-            let at = waiting.iter().position(|(waits, _)| *waits == ticket).expect("a call waits");
-            let (_, came_ms) = waiting.remove(at);
-            calls.push(DrawnCall { came_ms, may_go: integers(reply)[0] == 0, at_ms: now_ms });
-        }
-        if !traffic.calls_ms.contains(&now_ms) {
-            continue;
-        }
-        match call(&mut server, &command, now_us) {
-            Outcome::Waits(ticket) => waiting.push((ticket, now_ms)),
-            Outcome::Reply(reply) => {
-                let answer = integers(reply);
-                let may_go = answer[0] == 0;
-                // With AHEAD the reply says how long to wait before going on.
-                let wait_ms = answer.get(5).filter(|_| may_go).copied().unwrap_or(0);
-                calls.push(DrawnCall { came_ms: now_ms, may_go, at_ms: now_ms + wait_ms });
-            }
-        }
-    }
-    assert!(waiting.is_empty(), "the picture ends before the last wait does");
-    assert_eq!(calls.len(), traffic.calls_ms.len());
-    calls.sort_by_key(|call| call.came_ms);
-    DrawnRun { calls }
+/// Runs the traffic against a limit.
+pub fn run(traffic: &Traffic, (_, command, bound): DrawnLimit) -> Vec<DrawnCall> {
+    let calls: Vec<_> =
+        traffic.calls_ms.iter().map(|at_ms| (*at_ms, format!("{command} MS"))).collect();
+    let calls = super::run(&calls, traffic.shown_ms);
+    assert!(most_in_a_minute(&calls) <= bound, "{}: {command}", traffic.name);
+    calls
 }

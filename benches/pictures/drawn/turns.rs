@@ -2,11 +2,7 @@
 
 use std::fmt::Write;
 
-use commands::memory::{Outcome, Ticket};
-use support::START_US;
-
-use super::svg::{self, text, BLUE, FAINT, INK, MARGIN as LEFT, PINK};
-use super::{call, integers, new_server};
+use super::svg::{self, path, text, BLUE, FAINT, INK, MARGIN as LEFT, PINK};
 
 const WIDTH: i64 = 480;
 const RIGHT: i64 = WIDTH - LEFT;
@@ -19,7 +15,6 @@ const COME: i64 = 86;
 const FOOT: i64 = 30;
 /// The end of the picture.
 const END_MS: i64 = 12_500;
-const STEP_MS: usize = 100;
 
 /// A tenant, the time at which all of its calls come, their number, and their colour.
 type Tenant = (&'static str, i64, usize, &'static str);
@@ -34,31 +29,18 @@ const LANES: [&str; 2] = ["BLOCK 30s", "BLOCK 30s BY tenant"];
 type Times = [Vec<i64>; TENANTS.len()];
 
 fn run(options: &str) -> Times {
-    let mut server = new_server();
-    let mut waiting: Vec<(Ticket, usize)> = Vec::new();
-    let mut times = Times::default();
-    for now_ms in (0..=END_MS).step_by(STEP_MS) {
-        let now_us = (START_US + 1000 * now_ms).unsigned_abs();
-        for (ticket, reply) in server.take_ended(now_us) {
-            assert_eq!(integers(reply)[0], 0, "each call goes ahead");
-            let at = waiting.iter().position(|(waits, _)| *waits == ticket).expect("a call waits");
-            times[waiting.remove(at).1].push(now_ms);
-        }
-        for (tenant, (name, came_ms, calls, _)) in TENANTS.iter().enumerate() {
-            let command = format!("{COMMAND} {}", options.replace("tenant", name));
-            for _ in 0..if *came_ms == now_ms { *calls } else { 0 } {
-                match call(&mut server, &command, now_us) {
-                    Outcome::Waits(ticket) => waiting.push((ticket, tenant)),
-                    Outcome::Reply(reply) => {
-                        assert_eq!(integers(reply)[0], 0, "each call goes ahead");
-                        times[tenant].push(now_ms);
-                    }
-                }
-            }
-        }
-    }
-    assert!(waiting.is_empty(), "the picture ends before the last wait does");
-    times
+    let calls = TENANTS.iter().flat_map(|(name, came_ms, calls, _)| {
+        let command = format!("{COMMAND} {}", options.replace("tenant", name));
+        std::iter::repeat_n((*came_ms, command), *calls)
+    });
+    let mut calls = super::run(&calls.collect::<Vec<_>>(), (0, END_MS)).into_iter();
+    TENANTS.map(|(_, _, count, _)| {
+        let calls = calls.by_ref().take(count);
+        calls
+            .inspect(|call| assert!(call.may_go, "each call goes ahead"))
+            .map(|it| it.at_ms)
+            .collect()
+    })
 }
 
 fn x(at_ms: i64) -> i64 {
@@ -68,13 +50,12 @@ fn x(at_ms: i64) -> i64 {
 /// A disc or a square: tenants differ by shape, not by colour alone.
 fn mark(svg: &mut String, tenant: usize, (x, y): (i64, i64)) {
     let (.., colour) = TENANTS[tenant];
-    let _ = match tenant {
-        0 => writeln!(svg, "<circle cx=\"{x}\" cy=\"{y}\" r=\"6\" fill=\"{colour}\"/>"),
-        _ => {
-            let (left, top) = (x - 6, y - 6);
-            writeln!(svg, "<path d=\"M{left} {top}h12v12h-12z\" fill=\"{colour}\"/>")
-        }
-    };
+    let fill = format!("fill=\"{colour}\"");
+    if tenant == 0 {
+        let _ = writeln!(svg, "<circle cx=\"{x}\" cy=\"{y}\" r=\"6\" {fill}/>");
+    } else {
+        path(svg, &format!("M{} {}h12v12h-12z", x - 6, y - 6), &fill);
+    }
 }
 
 pub fn draw() -> String {
@@ -95,23 +76,21 @@ pub fn draw() -> String {
         text(&mut svg, (at, bottom + 20), " text-anchor=\"middle\"", &format!("{second} s"));
         let _ = write!(marks, "M{at} {bottom}v5");
     }
-    let _ = writeln!(
-        svg,
-        "<path d=\"M{LEFT} {bottom}H{RIGHT}{marks}\" stroke=\"{INK}\" fill=\"none\"/>\n</svg>"
-    );
-    svg
+    let axis = format!("M{LEFT} {bottom}H{RIGHT}{marks}");
+    path(&mut svg, &axis, &format!("stroke=\"{INK}\" fill=\"none\""));
+    svg + "</svg>\n"
 }
 
 fn lane(svg: &mut String, options: &str, times: &Times, top: i64) {
     let (ahead, come) = (top + AHEAD, top + COME);
     let command = format!("{COMMAND} {options}");
     text(svg, (LEFT, top + 16), " font-size=\"14\" font-family=\"monospace\"", &command);
-    let _ = writeln!(svg, "<path d=\"M{LEFT} {come}H{RIGHT}\" stroke=\"{FAINT}\"/>");
+    path(svg, &format!("M{LEFT} {come}H{RIGHT}"), &format!("stroke=\"{FAINT}\""));
     let mut waits = Vec::new();
     for ((name, came_ms, _, colour), times) in TENANTS.iter().zip(times) {
         let line = |at_ms: &i64| format!("M{} {come}L{} {ahead}", x(*came_ms), x(*at_ms));
         let lines: String = times.iter().map(line).collect();
-        let _ = writeln!(svg, "<path d=\"{lines}\" stroke=\"{colour}\" fill=\"none\"/>");
+        path(svg, &lines, &format!("stroke=\"{colour}\" fill=\"none\""));
         let first = times.iter().find(|at_ms| *at_ms > came_ms).unwrap_or(came_ms) - came_ms;
         let last = times.iter().max().unwrap_or(came_ms) - came_ms;
         waits.push(format!("{name} {} to {} s", seconds(first), seconds(last)));
