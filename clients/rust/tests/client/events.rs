@@ -116,7 +116,9 @@ async fn a_reservation_that_could_not_be_settled_in_the_background_is_reported()
     for (cost, reply, reported) in cases {
         script.will_reply(vec![value_of(&json!([0, 9, 7, -1, 9, "x"]))]);
         let mut reservation = limiter.acquire("k", &window).renewed(false).await.unwrap();
-        cost.map(|cost| reservation.set(cost).unwrap());
+        if let Some(cost) = cost {
+            reservation.set(cost).unwrap();
+        }
         script.will_reply(vec![value_of(&reply)]);
         events.0.lock().unwrap().clear();
         drop(reservation);
