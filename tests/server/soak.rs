@@ -240,7 +240,7 @@ struct SoakFaults<'p> {
 impl SoakFaults<'_> {
     fn set(&mut self, name: &str, value: impl std::fmt::Display) {
         for server in &self.pair.servers {
-            server.try_ask(&format!("CONFIG SET {name} {value}"));
+            server.try_ask(format!("CONFIG SET {name} {value}"));
         }
     }
 
@@ -291,7 +291,7 @@ impl SoakFaults<'_> {
             5..=6 => {
                 let how = self.random.pick(&["WRITE", "ALL"]);
                 let ms = 10 + self.random.below(250);
-                master.try_ask(&format!("CLIENT PAUSE {ms} {how}"));
+                master.try_ask(format!("CLIENT PAUSE {ms} {how}"));
                 self.paused_until = Instant::now() + Duration::from_millis(ms as u64 + 500);
                 "CLIENT PAUSE"
             }
@@ -315,7 +315,7 @@ impl SoakFaults<'_> {
             }
             10..=11 => {
                 let used = master.info("used_memory").unwrap();
-                master.try_ask(&format!("CONFIG SET maxmemory {used}"));
+                master.try_ask(format!("CONFIG SET maxmemory {used}"));
                 sleep(Duration::from_millis(self.random.below(300) as u64));
                 self.set("maxmemory", 0);
                 "memory is short"
