@@ -184,10 +184,12 @@ impl<'c> ServerWindow<'_, 'c> {
         if let Some(budget) = &keyspace.budget {
             budget.spend(all.len());
         }
-        self.reservations = keyspace
-            .state
-            .zones
-            .with(|zones| Reservations::from_list(all, ban, key_ctx.now_us, id, zones));
+        // Most keys hold only events.
+        if !all.is_empty() || ban.is_some() {
+            let (zones, now_us) = (&keyspace.state.zones, key_ctx.now_us);
+            self.reservations =
+                zones.with(|zones| Reservations::from_list(all, ban, now_us, id, zones));
+        }
         match behind.as_ref().map(decode_entry) {
             None => {}
             Some(Ok(newest)) => self.events.newest = Some(newest),
