@@ -159,10 +159,13 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     /// Returns the next argument, unless it is an option of the whole call, which ends the clauses of RL.ALL.
     pub fn next_word_of_clauses(&mut self) -> Option<&'a [u8]> {
         let word = self.word?;
-        match OptionSet::ALL.row_named(word) {
-            None => self.next_word(),
-            Some(_) => None,
+        // Nearly all words here begin a clause, and that takes fewer comparisons.
+        let is_option =
+            LimitKind::parse(word).is_none() && OptionSet::ALL.row_named(word).is_some();
+        if is_option {
+            return None;
         }
+        self.next_word()
     }
 
     /// Goes on to the next argument.
