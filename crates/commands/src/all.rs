@@ -46,11 +46,16 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(
     // The block closes the keys.
     let awaited = {
         let mut parts = SmallVec::<[Part<_>; FEW_LIMITS]>::new();
-        for (&key, Clause { asked, group, .. }) in keys.iter().zip(&clauses) {
-            let barred = arrival.is_barred(key, &asked.request)?;
-            let store = keyspace.store(key, mode.access());
-            parts.push(Part::new(store, &asked.request, *group, barred));
+        let with_keys = || keys.iter().zip(&clauses);
+        let mut barred = SmallVec::<[bool; FEW_LIMITS]>::new();
+        for (key, clause) in with_keys() {
+            barred.push(arrival.is_barred(*key, &clause.asked.request)?);
         }
+        // Pushed one by one, the large parts would be copied.
+        parts.extend(with_keys().zip(barred).map(|((&key, clause), barred)| {
+            let store = keyspace.store(key, mode.access());
+            Part::new(store, &clause.asked.request, clause.group, barred)
+        }));
         let (plan, awaited) = arrival.decide(&mut parts)?;
         decisions.extend(plan.decisions());
         plan.write();
@@ -141,7 +146,9 @@ fn read_clauses<'a, C: ServerCall<'a>>(
             && *may_have_limits.get_or_insert_with(|| mention_limits(call, call_keys.end));
         match is_looked_up_later {
             true => named.push((number, arguments.named_clause(&environment, kind, group)?)),
-            false => clauses.push(arguments.clause(&environment, kind, group)?),
+            false => {
+                arguments.clause(&environment, kind, group, |clause| clauses.push(clause))?;
+            }
         }
         number = number.saturating_add(1);
         // The rest is not read after one clause too many, because it may be long.

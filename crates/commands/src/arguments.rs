@@ -192,17 +192,22 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         Some(name)
     }
 
-    /// Reads a clause of this kind and group, from the word after THROTTLE, WINDOW or ACQUIRE up to the next clause.
+    /// Reads a clause of this kind and group, from the word after THROTTLE, WINDOW or ACQUIRE up to the next clause. `keep`
+    /// takes the clause to where the caller needs it, because it would be copied if it were returned.
     pub fn clause(
         &mut self,
         environment: &impl Environment,
         kind: LimitKind,
         group: usize,
-    ) -> Result<Clause, Error> {
+        keep: impl FnOnce(Clause),
+    ) -> Result<(), Error> {
         let mut options = Options::default();
         let accepted = kind.clause_options();
-        let asked = self.request(environment, kind, accepted, &mut options)?;
-        Ok(Clause::new(asked, group, &options))
+        let asked = self.request(environment, kind, accepted, &mut options);
+        // Borrowed, because moving it out of the result would copy it.
+        let asked = asked.as_ref().map_err(|error| *error)?;
+        keep(Clause::new(asked, group, &options));
+        Ok(())
     }
 
     /// Reads a clause whose limit has a name, which is still to be looked up. Otherwise as [`Arguments::clause`].
@@ -379,15 +384,17 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
 }
 
 impl Clause {
-    fn new(mut asked: PolicyRequest, group: usize, options: &Options) -> Clause {
-        let request = &mut asked.request;
+    #[inline(always)]
+    fn new(asked: &PolicyRequest, group: usize, options: &Options) -> Clause {
+        let mut clause = Clause { asked: *asked, group, has_ban: options.has(OptionSet::BAN) };
+        let request = &mut clause.asked.request;
         request.check = options.has(OptionSet::CHECK);
         if let (true, Limit::Reserve(_, reserve)) = (request.check, &mut request.limit) {
             // A check makes no reservation, so this bound does not apply.
             reserve.max_reservations = u64::MAX;
         }
         request.shadow |= options.has(OptionSet::SHADOW);
-        Clause { asked, group, has_ban: options.has(OptionSet::BAN) }
+        clause
     }
 }
 
@@ -402,7 +409,7 @@ impl NamedClause<'_> {
         kind.check(limit)?;
         let (limit, accepted) = (CallLimit::Named(limit), kind.clause_options());
         let asked = make_request(environment, *kind, limit, *quantity, accepted, options)?;
-        Ok(Clause::new(asked, *group, options))
+        Ok(Clause::new(&asked, *group, options))
     }
 }
 
