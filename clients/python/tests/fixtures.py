@@ -42,7 +42,6 @@ ADDRESSES: list[dict[str, Any]] = json.loads((FOLDER / "addresses.json").read_te
 RETRY_AFTER: list[dict[str, Any]] = json.loads((FOLDER / "retry_after.json").read_text("utf-8"))
 #: The numbers that all clients share. Their names have the units.
 NUMBERS: dict[str, Any] = json.loads((FOLDER / "numbers.json").read_text("utf-8"))
-#: Events of leases, and the commands that they send.
 
 
 def limit(case: Any) -> Any:

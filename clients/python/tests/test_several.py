@@ -23,14 +23,12 @@ from unittest import mock
 import redis_ratelimit
 import redis_ratelimit.asyncio
 from redis_ratelimit import (
-    AllReply,
     Clause,
     Denied,
     Lapsed,
     Limiter,
     MemoryLimiter,
     Rate,
-    Reservation,
     UnexpectedReply,
     UnknownPolicy,
     Window,
@@ -86,11 +84,6 @@ def llm_call(tag: str, tokens: int = 400, dollars: int = 900) -> list[Clause]:
         Clause.acquire(f"{tag}:usd", DOLLARS, dollars, name="dollars"),
         Clause.acquire(f"{tag}:calls", semaphore(2), name="calls"),
     ]
-
-
-def reservation_of(reply: AllReply[Reservation]) -> Reservation:
-    assert reply.reservation is not None
-    return reply.reservation
 
 
 class Words(unittest.TestCase):
