@@ -232,6 +232,43 @@ def sent(user: str | None, plan: str | None) -> dict[str, str]:
     return {name: value for name, value in (("x-user", user), ("x-plan", plan)) if value is not None}
 
 
+def add_routes(app: FastAPI, search: Any = (), job: Any = ()) -> None:
+    """Adds the views of the tests, with the dependencies that limit them."""
+
+    @app.get("/search", dependencies=search)
+    async def searched() -> str:
+        return "found"
+
+    @app.get("/other", dependencies=search)
+    async def other() -> Response:
+        return Response("made by hand")
+
+    @app.get("/missing", dependencies=search)
+    async def missing() -> None:
+        raise HTTPException(404)
+
+    @app.get("/own", dependencies=search)
+    async def own(request: Request) -> Response:
+        add_reply(request, *OWN)
+        # What a route sets itself is replaced.
+        return Response("own", headers={"x-ratelimit-limit": "7", "ratelimit": '"mine";r=7'})
+
+    @app.get("/denied", dependencies=search)
+    @app.get("/busy", dependencies=search)
+    @app.get("/free-denied")
+    @app.get("/free-busy")
+    def failing(request: Request) -> None:
+        raised(request.url.path)
+
+    @app.get("/job", dependencies=job)
+    def working(request: Request) -> Response:
+        return Response(work(plan_in(request)))
+
+    @app.get("/stream", dependencies=job)
+    def streaming() -> StreamingResponse:
+        return StreamingResponse(work(each) for each in [None])
+
+
 class WithFastapi(OfAFramework, OnAServer):
     def get(self, path: str, user: str | None = None, plan: str | None = None) -> tuple[int, Any, bytes]:
         app = self.app()
@@ -270,40 +307,11 @@ class WithFastapi(OfAFramework, OnAServer):
         search = of(limiter, RATE, key=by_user, name="search")
         job = of(limiter, of_request, key=lambda _: "job", name="job")
 
-        @app.get("/search", dependencies=[Depends(search)])
-        async def searched() -> str:
-            return "found"
-
-        @app.get("/other", dependencies=[Depends(search)])
-        async def other() -> Response:
-            return Response("made by hand")
-
-        @app.get("/missing", dependencies=[Depends(search)])
-        async def missing() -> None:
-            raise HTTPException(404)
-
-        @app.get("/own", dependencies=[Depends(search)])
-        async def own(request: Request) -> None:
-            add_reply(request, *OWN)
-
-        @app.get("/denied", dependencies=[Depends(search)])
-        @app.get("/busy", dependencies=[Depends(search)])
-        @app.get("/free-denied")
-        @app.get("/free-busy")
-        def failing(request: Request) -> None:
-            raised(request.url.path)
-
-        @app.get("/job", dependencies=[Depends(job)])
-        def working(request: Request) -> Response:
-            return Response(work(plan_in(request)))
+        add_routes(app, [Depends(search)], [Depends(job)])
 
         @app.get("/cost", dependencies=[Depends(search)])
         def costly(reply: Any = Depends(job)) -> None:
             reply.reservation.set({"units": 1})
-
-        @app.get("/stream", dependencies=[Depends(job)])
-        def streaming(request: Request) -> StreamingResponse:
-            return StreamingResponse(work(each) for each in [None])
 
         @app.websocket("/ws")
         async def ws(websocket: WebSocket, _: None = Depends(search)) -> None:
@@ -460,30 +468,7 @@ class WithTheMiddleware(OfAFramework, OnAServer):
             await websocket.accept(headers=[(b"x-own", b"1")])
             await websocket.close()
 
-        @app.get("/search")
-        @app.get("/other")
-        async def found() -> str:
-            return "found"
-
-        @app.get("/own")
-        async def own(request: Request) -> Response:
-            add_reply(request.scope, *OWN)
-            # What a route sets itself is replaced.
-            return Response("own", headers={"x-ratelimit-limit": "7", "ratelimit": '"mine";r=7'})
-
-        @app.get("/{path:path}busy")
-        @app.get("/{path:path}denied")
-        def failing(request: Request) -> None:
-            raised(request.url.path)
-
-        @app.get("/job")
-        def working(request: Request) -> Response:
-            return Response(work(plan_in(request)))
-
-        @app.get("/stream")
-        def streaming() -> StreamingResponse:
-            return StreamingResponse(work(each) for each in [None])
-
+        add_routes(app)
         return app
 
     def test_another_application_may_answer_what_is_denied(self) -> None:
