@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Union
 
@@ -326,16 +326,8 @@ def _text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-#: The fields of RL.INFO, and their names in Info.
-_INFO = {
-    "full_in": "full_in_ms",
-    "debt": "debt_ms",
-    "oldest": "oldest_ms",
-    "newest": "newest_ms",
-    "ban": "ban_ms",
-    "ttl": "ttl_ms",
-}
-_INFO.update({name: name for name in ("events", "denied", "entries", "held", "reservations", "waiting")})
+#: The fields of RL.INFO, and their names in Info, which have the unit.
+_INFO = {each.name.removesuffix("_ms"): each.name for each in fields(Info) if each.name != "kind"}
 
 
 def read_info(reply: Any) -> Info | None:
@@ -344,12 +336,12 @@ def read_info(reply: Any) -> Info | None:
     values = {_text(name): value for name, value in pairs}
     if not values:
         return None
-    fields = {_INFO[name]: int(value) for name, value in values.items() if name in _INFO}
-    return Info(_text(values["kind"]), **{name: _age(name, value) for name, value in fields.items()})
-
-
-def _age(name: str, value: int) -> int | None:
-    return _or_none(value) if name in ("oldest_ms", "newest_ms") else value
+    numbers: dict[str, int | None] = {_INFO[name]: int(value) for name, value in values.items() if name in _INFO}
+    for age in "oldest_ms", "newest_ms":
+        # It is -1 without events.
+        if numbers.get(age) == -1:
+            numbers[age] = None
+    return Info(_text(values["kind"]), **numbers)
 
 
 def read_top(reply: Sequence[Any]) -> list[TopKey]:
