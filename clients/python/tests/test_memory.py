@@ -238,7 +238,7 @@ class Waiting(unittest.TestCase):
         limiter = MemoryLimiter(Clock())
         limiter.reserve("s", semaphore(1), id="first")
 
-        def interrupted(signal: Any, seconds: float | None) -> None:
+        def interrupted(waiter: Any, seconds: float | None) -> None:
             # The release grants the place to the call that waits, which has not seen it yet.
             limiter.release("s", "first")
             raise KeyboardInterrupt

@@ -17,7 +17,7 @@ from ._internal.core import Deadline, Unreachable, as_unreachable, await_if_need
 from ._internal.core_asyncio import AsyncCore
 from ._internal.libraries import Client
 from ._internal.local import LocalBase
-from ._internal.memory import MemoryBase, MemoryCoreBase, plain_words
+from ._internal.memory import MemoryBase, MemoryCoreBase, Waiter, plain_words
 from ._internal.options import AllOptions, LookOptions, ReserveOptions, SeveralOptions, ThrottleOptions, WindowOptions
 from ._internal.parameters import Duration, Key, Rate, RateLike, Window, WindowLike
 from ._internal.replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
@@ -445,7 +445,7 @@ class Limiter:
         await self.aclose()
 
 
-class _TaskSignal:
+class _TaskWaiter(Waiter):
     """Wakes a task that waits. Any thread may do so."""
 
     def __init__(self) -> None:
@@ -459,7 +459,7 @@ class _TaskSignal:
 
 
 class _TaskCore(MemoryCoreBase):
-    make_signal = _TaskSignal
+    make_waiter = _TaskWaiter
 
     async def send(self, call: Call[T]) -> T:
         """Returns the reply to a call."""
@@ -471,7 +471,7 @@ class _TaskCore(MemoryCoreBase):
             while not waiter.is_over:
                 seconds = self.memory.sleep_seconds(waiter)
                 if not waiter.is_over:
-                    await _sleep(waiter.signal.event, seconds)
+                    await _sleep(waiter.event, seconds)
             return self._read(call, self.memory.take_reply(ticket))
         except BaseException:
             self.memory.withdraw(ticket)

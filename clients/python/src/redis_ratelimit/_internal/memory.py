@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from . import limiter
 from .calls import Call
@@ -71,20 +71,16 @@ def checked_share(share: object) -> float:
     return float(share)
 
 
-class Signal(Protocol):
-    """Wakes a call that waits. Any thread may do so, more than once."""
-
-    def wake(self) -> None: ...
-
-
 class Waiter:
     """A call that waits. Once its wait is over, it takes its reply from the engine."""
 
-    __slots__ = ("is_over", "signal")
+    is_over = False
+    #: Set by wake().
+    event: Any
 
-    def __init__(self, signal: Signal) -> None:
-        self.signal = signal
-        self.is_over = False
+    def wake(self) -> None:
+        """Wakes the call. Any thread may do so, more than once."""
+        raise NotImplementedError
 
 
 class Memory:
@@ -160,12 +156,12 @@ class Memory:
             raise make_error(reply.text)
         return reply
 
-    def begin(self, words: tuple[Word, ...], make_signal: Callable[[], Signal]) -> Any:
+    def begin(self, words: tuple[Word, ...], make_waiter: Callable[[], Waiter]) -> Any:
         """Returns the reply to a command that may wait. If it waits, returns its ticket and its Waiter instead."""
         with self._lock:
             reply = self.call(words, self.now_us())
             if type(reply) is self._waits:
-                waiter = self.waiting[reply.ticket] = Waiter(make_signal())
+                waiter = self.waiting[reply.ticket] = make_waiter()
                 return reply.ticket, waiter
         if self.waiting:
             self.wake_ended()
@@ -176,14 +172,14 @@ class Memory:
         with self._lock:
             self._wake_ended()
             if self._timekeeper is not None and self.engine.next_us() != self._wake_us:
-                self._timekeeper.signal.wake()
+                self._timekeeper.wake()
 
     def _wake_ended(self) -> None:
         for ticket in self.engine.ended(self.now_us()):
             waiter = self.waiting.get(ticket)
             if waiter is not None and not waiter.is_over:
                 waiter.is_over = True
-                waiter.signal.wake()
+                waiter.wake()
                 self._hand_over(waiter)
 
     def sleep_seconds(self, waiter: Waiter) -> float | None:
@@ -223,7 +219,7 @@ class Memory:
             self._timekeeper = None
             for other in self.waiting.values():
                 if not other.is_over:
-                    other.signal.wake()
+                    other.wake()
                     break
 
     def start_over_after_fork(self) -> None:
@@ -257,8 +253,7 @@ class MemoryCoreBase:
     unreachable = "raise"
     library = _Library()
     encoding = "utf-8", "strict"
-    #: Makes what wakes a call that waits.
-    make_signal: Callable[[], Signal]
+    make_waiter: Callable[[], Waiter]
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
@@ -270,7 +265,7 @@ class MemoryCoreBase:
         if call.further_commands or not call.is_atomic:
             replies = [self.memory.ask(words) for words in call.commands]
             return [make_error(each.text) if type(each) is self.memory.error_reply else each for each in replies]
-        return self.memory.ask(call.words) if call.block_ms is None else self.memory.begin(call.words, self.make_signal)
+        return self.memory.ask(call.words) if call.block_ms is None else self.memory.begin(call.words, self.make_waiter)
 
     def _read(self, call: Call[T], reply: Any) -> T:
         return call.read(self.memory.checked(reply))
@@ -291,7 +286,7 @@ class MemoryCoreBase:
         self.memory.start_over_after_fork()
 
 
-class _ThreadSignal:
+class _ThreadWaiter(Waiter):
     def __init__(self) -> None:
         self.event = threading.Event()
 
@@ -302,7 +297,7 @@ class _ThreadSignal:
 class MemoryCore(MemoryCoreBase):
     """The core of a synchronous limiter without a server."""
 
-    make_signal = _ThreadSignal
+    make_waiter = _ThreadWaiter
 
     def send(self, call: Call[T]) -> T:
         """Returns the reply to a call."""
@@ -318,16 +313,16 @@ class MemoryCore(MemoryCoreBase):
             while not waiter.is_over:
                 seconds = memory.sleep_seconds(waiter)
                 if not waiter.is_over:
-                    self.sleep(waiter.signal, seconds)
+                    self.sleep(waiter, seconds)
             return memory.take_reply(ticket)
         except BaseException:
             memory.withdraw(ticket)
             raise
 
-    def sleep(self, signal: Any, seconds: float | None) -> None:
-        """Waits until the signal is woken or the time is up."""
-        signal.event.wait(seconds)
-        signal.event.clear()
+    def sleep(self, waiter: Waiter, seconds: float | None) -> None:
+        """Waits until the call is woken or the time is up."""
+        waiter.event.wait(seconds)
+        waiter.event.clear()
 
     def close(self) -> None:
         pass
