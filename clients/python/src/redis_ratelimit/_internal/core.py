@@ -66,19 +66,16 @@ class Fallback(Protocol):
         self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]
     ) -> Reply | Awaitable[Reply]:
         """Decides in place of Limiter.throttle."""
-        ...
 
     def window(
         self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]
     ) -> Reply | Awaitable[Reply]:
         """Decides in place of Limiter.window."""
-        ...
 
     def reserve(
         self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[ReserveOptions]
     ) -> Reply | Awaitable[Reply]:
         """Decides in place of Limiter.reserve and Limiter.acquire."""
-        ...
 
 
 #: Seconds, a number with a unit ("250ms", "5s"), or a timedelta.
