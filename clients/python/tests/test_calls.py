@@ -37,7 +37,7 @@ from redis_ratelimit import (
     Window,
     semaphore,
 )
-from redis_ratelimit._internal.parameters import milliseconds, period_ms
+from redis_ratelimit._internal.words import milliseconds, period_ms
 
 from .fixtures import (
     CASES,

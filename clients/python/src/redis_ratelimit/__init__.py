@@ -9,9 +9,9 @@ if not reply:
 from ._internal.clauses import Clause
 from ._internal.core import Fallback
 from ._internal.limiter import Limiter, Local, Reservation
+from ._internal.limits import Rate, Window, semaphore
 from ._internal.memory import MemoryLimiter
 from ._internal.options import AllOptions, LookOptions, ReserveOptions, SeveralOptions, ThrottleOptions, WindowOptions
-from ._internal.parameters import Rate, Window, semaphore
 from ._internal.replies import (
     AllReply,
     Busy,

@@ -16,12 +16,13 @@ from ._internal.clauses import Clauses
 from ._internal.core import Deadline, Unreachable, as_unreachable, await_if_needed
 from ._internal.core_asyncio import AsyncCore
 from ._internal.libraries import Client
+from ._internal.limits import Rate, RateLike, Window, WindowLike
 from ._internal.local import LocalBase
 from ._internal.memory import MemoryBase, MemoryCoreBase, Waiter, plain_words
 from ._internal.options import AllOptions, LookOptions, ReserveOptions, SeveralOptions, ThrottleOptions, WindowOptions
-from ._internal.parameters import Duration, Key, Rate, RateLike, Window, WindowLike
 from ._internal.replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
 from ._internal.reservation import RETRY_SECONDS, Cost, ReservationBase, Settle, Step
+from ._internal.words import Duration, Key
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.

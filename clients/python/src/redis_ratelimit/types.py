@@ -7,11 +7,12 @@ def at_most(limiter: Limiter, key: Key, window: WindowLike, wait: Duration) -> R
 from ._internal.clauses import Clauses
 from ._internal.core import Deadline, Unreachable
 from ._internal.libraries import Client
+from ._internal.limits import RateLike, WindowLike
 from ._internal.memory import Clock, Policies
 from ._internal.options import AcquireClauseOptions, ThrottleClauseOptions, WindowClauseOptions
-from ._internal.parameters import Duration, Key, Period, RateLike, WindowLike
 from ._internal.replies import Id
 from ._internal.reservation import Cost, Settle
+from ._internal.words import Duration, Key, Period
 from .http.headers import AnyLimit, Limit, PartitionKey
 
 __all__ = [

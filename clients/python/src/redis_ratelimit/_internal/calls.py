@@ -14,23 +14,10 @@ from typing import Any, Generic, TypeVar
 
 from . import replies
 from .clauses import Clause
+from .limits import Rate, Window, limit_words, method_of, refuse_semaphore
 from .options import LookOptions, ReserveOptions, ThrottleOptions, WindowOptions, check_names, option_words
-from .parameters import (
-    Duration,
-    Key,
-    Rate,
-    Window,
-    Word,
-    duration_word,
-    flag,
-    limit_words,
-    method_of,
-    milliseconds,
-    refuse_semaphore,
-    text_word,
-    whole,
-)
 from .replies import Held, Id, Info, Policy, Reply, TopKey
+from .words import Duration, Key, Word, duration_word, flag, milliseconds, text_word, whole
 
 T = TypeVar("T")
 

@@ -6,20 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
 
+from .limits import Rate, RateLike, Window, WindowLike, is_semaphore, limit_words, refuse_semaphore
 from .options import AcquireClauseOptions, ThrottleClauseOptions, WindowClauseOptions, check_names, option_words
-from .parameters import (
-    Key,
-    Rate,
-    RateLike,
-    Window,
-    WindowLike,
-    Word,
-    is_semaphore,
-    limit_words,
-    milliseconds,
-    refuse_semaphore,
-    whole,
-)
+from .words import Key, Word, milliseconds, whole
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.

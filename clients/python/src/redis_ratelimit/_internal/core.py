@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, U
 from . import calls, several
 from .calls import Call
 from .libraries import Copy, DeadlinePassed, Unsent, find_library, kind_of
+from .limits import RateLike, WindowLike
 from .options import ReserveOptions, ThrottleOptions, WindowOptions
-from .parameters import Key, RateLike, WindowLike, milliseconds
 from .replies import AllReply, Busy, Id, MissingModule, Reply, read
 from .servers import FULL_SECONDS, Attempt, ClusterServers, Delivery, Server, SingleServer, pack
 from .several import Reserved
+from .words import Key, milliseconds
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.

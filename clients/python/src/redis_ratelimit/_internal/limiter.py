@@ -17,11 +17,12 @@ from .calls import Call
 from .clauses import Clauses
 from .core import Core, Deadline, Unreachable, as_unreachable
 from .libraries import Client
+from .limits import RateLike, WindowLike
 from .local import LocalBase
 from .options import AllOptions, LookOptions, ReserveOptions, SeveralOptions, ThrottleOptions, WindowOptions
-from .parameters import Duration, Key, RateLike, WindowLike
 from .replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
 from .reservation import RETRY_SECONDS, Cost, ReservationBase, Settle, Step
+from .words import Duration, Key
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.

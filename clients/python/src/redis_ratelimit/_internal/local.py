@@ -12,9 +12,10 @@ from . import calls
 from .calls import Call
 from .core import Failure
 from .extension import native
-from .parameters import Duration, Key, Window, WindowLike, is_semaphore, limit_words, milliseconds, period_ms, whole
+from .limits import Window, WindowLike, is_semaphore, limit_words
 from .replies import Reply
 from .servers import encode
+from .words import Duration, Key, milliseconds, period_ms, whole
 
 logger = logging.getLogger("redis_ratelimit")
 

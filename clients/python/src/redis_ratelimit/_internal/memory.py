@@ -22,9 +22,10 @@ from .calls import Call
 from .extension import native
 from .libraries import LIBRARIES, error_code, make_reply_error
 from .limiter import Limiter
+from .limits import Rate, RateLike, Window, WindowLike, is_semaphore
 from .options import ThrottleOptions, WindowOptions
-from .parameters import Key, Rate, RateLike, Window, WindowLike, Word, is_semaphore
 from .replies import Duplicate, Id, Reply, UnknownPolicy, read_reply
+from .words import Key, Word
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.

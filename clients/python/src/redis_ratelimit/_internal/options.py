@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypedDict
 
-from .parameters import Duration, Key, Rate, Window, Word, duration_word, flag, text_word, whole
+from .limits import Rate, Window
 from .replies import Id
+from .words import Duration, Key, Word, duration_word, flag, text_word, whole
 
 
 class _WaitOptions(TypedDict, total=False):

@@ -12,9 +12,10 @@ from . import several
 from .calls import Call
 from .clauses import Clause, Clauses
 from .core import DEFAULT_SECONDS
-from .parameters import Duration, Key, WindowLike, milliseconds, whole
+from .limits import WindowLike
 from .replies import AllReply, Denied, Id, Lapsed, Reply
 from .several import Reserved
+from .words import Duration, Key, milliseconds, whole
 
 ReservationType = TypeVar("ReservationType", bound="ReservationBase")
 

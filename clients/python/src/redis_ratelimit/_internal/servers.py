@@ -10,7 +10,7 @@ from typing import Any
 
 from .breaker import Breaker
 from .libraries import Copy, Library, Redirect
-from .parameters import Key, Word
+from .words import Key, Word
 
 #: The greatest number of connections to a server that calls use at the same time, besides those of waiting calls.
 PLACES = 50

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from . import calls, replies
 from .calls import Call, unreached
 from .clauses import Clause, Clauses, checked_groups
+from .limits import WindowLike
 from .options import AllOptions, ReserveOptions, SeveralOptions, check_names, option_words
-from .parameters import Duration, Key, WindowLike, Word, flag, milliseconds
 from .replies import AllReply, Id, Reply
+from .words import Duration, Key, Word, flag, milliseconds
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.

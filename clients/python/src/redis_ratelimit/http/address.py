@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
 
-from .._internal.parameters import whole
+from .._internal.words import whole
 
 _V6 = r"([0-9a-fA-F.]*:[0-9a-fA-F:.]*)(?:%[^]]*)?"
 #: An address as proxies write it: perhaps with a port, in brackets, or with the zone of a link-local address.

@@ -16,8 +16,9 @@ from math import ceil
 from typing import Any, NamedTuple, Union
 
 from .._internal.clauses import Clause
-from .._internal.parameters import Rate, TypedLimit, Window, is_semaphore, period_ms
+from .._internal.limits import Rate, TypedLimit, Window, is_semaphore
 from .._internal.replies import AllReply, Reply
+from .._internal.words import period_ms
 
 #: A limit of any kind: a rate, a window, or the name of a policy.
 Limit = Union[Rate, Window, str]

@@ -8,7 +8,7 @@ from inspect import isawaitable
 from typing import Any, ClassVar, Generic, ParamSpec, Union
 
 from .. import Clause, Limiter, Reply, asyncio
-from .._internal.parameters import is_semaphore, method_of
+from .._internal.limits import is_semaphore, method_of
 from ..types import Clauses, Key
 from .exchange import Exchange, Held
 from .headers import Limit, PartitionKey, ReplyWithOptions

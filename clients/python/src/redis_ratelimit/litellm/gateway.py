@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from .. import AllReply, Clause, Policy, Window, headers, semaphore
 from .._internal.core import deadline_seconds
-from .._internal.parameters import milliseconds
+from .._internal.words import milliseconds
 from ..http.headers import is_decided, seconds, wait_ms
 from ..types import Deadline, Duration, WindowLike
 
