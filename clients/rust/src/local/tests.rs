@@ -1,5 +1,5 @@
 use std::future::ready;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::*;
 use crate::testing::{table, window, Double};
@@ -130,8 +130,8 @@ async fn invalid_local_limits_are_refused() {
 #[derive(Clone, Default)]
 struct Line {
     memory: MemoryLimiter,
-    is_cut: Arc<AtomicBool>,
-    is_read_only: Arc<AtomicBool>,
+    /// The outcome of each command instead.
+    instead: Arc<Mutex<Option<Result<Value, String>>>>,
 }
 
 impl Line {
@@ -143,14 +143,10 @@ impl Line {
     }
 
     fn reply(&self, commands: &[Command]) -> Result<Vec<Value>, String> {
-        if self.is_cut.load(Relaxed) {
-            return Err("cut".into());
+        match self.instead.lock().unwrap().clone() {
+            Some(instead) => instead.map(|reply| vec![reply; commands.len()]),
+            None => Ok(self.memory.core().memory.as_ref().unwrap().execute_together(commands)),
         }
-        if self.is_read_only.load(Relaxed) {
-            let refused = Value::Error(ErrorReply::new("READONLY it is a replica"));
-            return Ok(vec![refused; commands.len()]);
-        }
-        Ok(self.memory.core().memory.as_ref().unwrap().execute_together(commands))
     }
 }
 
@@ -165,14 +161,14 @@ async fn while_redis_is_away_what_is_held_is_spent_and_then_unreachable_decides(
         (Unreachable::Error, None),
     ];
     for (unreachable, expected) in cases {
-        line.is_cut.store(false, Relaxed);
+        *line.instead.lock().unwrap() = None;
         let limiter = line.limiter(unreachable);
         let lease = Duration::from_secs(3600);
         let local = limiter.local("k", &window).lease(lease).build().unwrap();
         assert!(local.take(1).await.unwrap().is_allowed());
         // A batch for the next take, which is given up.
         fetch(&local).await;
-        line.is_cut.store(true, Relaxed);
+        *line.instead.lock().unwrap() = Some(Err("cut".into()));
         while local.try_take(1).unwrap().is_some() {}
         match (local.take(1).await, expected) {
             (Ok(reply), Some((is_allowed, limit))) => {
@@ -203,7 +199,8 @@ async fn closing_returns_the_error_of_a_settlement_that_is_refused_whatever_unre
         while line.memory.held("k").await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
-        line.is_read_only.store(true, Relaxed);
+        let refused = Value::Error(ErrorReply::new("READONLY it is a replica"));
+        *line.instead.lock().unwrap() = Some(Ok(refused));
         for _ in 0..2 {
             assert_eq!(local.close().await.unwrap_err().code(), Some("READONLY"));
         }

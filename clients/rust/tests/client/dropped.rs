@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use redis_ratelimit_client::transport::Value;
 use redis_ratelimit_client::{Clause, Limiter, Rate, Semaphore, Unreachable, Window};
+use serde_json::{json, Value as Json};
 use tokio::time::{sleep, timeout};
 
+use crate::scripted::value_of;
 use crate::testing::Double;
 use crate::MS;
 
-/// A server that gives this reply after a pause, or none. Releases find nothing.
-fn slow(reply: Option<(Duration, Value)>) -> Double {
+/// A server that gives this reply after 100 ms, or none if it is null. Releases find nothing.
+fn slow(reply: Json) -> Double {
     Double::new(move |commands| {
         let is_release = commands[0].word(0) == Some(b"RL.RELEASE");
         let reply = reply.clone();
@@ -22,9 +24,11 @@ fn slow(reply: Option<(Duration, Value)>) -> Double {
             if is_release {
                 return Ok(vec![Value::Integer(0)]);
             }
-            let Some((pause, reply)) = reply else { return pending().await };
-            sleep(pause).await;
-            Ok(vec![reply])
+            if reply.is_null() {
+                return pending().await;
+            }
+            sleep(MS * 100).await;
+            Ok(vec![value_of(&reply)])
         }
     })
 }
@@ -48,8 +52,7 @@ async fn drop_soon(call: impl IntoFuture) {
 
 #[tokio::test(start_paused = true)]
 async fn the_deadline_of_a_call_begins_when_it_is_sent() {
-    let reply = Value::Array([0, 5, 4, -1, 0].map(Value::Integer).to_vec());
-    let server = slow(Some((MS * 900, reply)));
+    let server = slow(json!([0, 5, 4, -1, 0]));
     let call = limiter_on(&server).take("k", &Rate::per("1/s").unwrap()).into_future();
     sleep(Duration::from_secs(60)).await;
     assert!(call.await.unwrap().is_allowed());
@@ -58,46 +61,31 @@ async fn the_deadline_of_a_call_begins_when_it_is_sent() {
 #[tokio::test(start_paused = true)]
 async fn what_a_dropped_call_takes_is_given_back_unless_it_was_used_already() {
     let (window, rate) = (Window::per("9/min").unwrap(), Rate::per("9/min").unwrap());
-    let reply = [0, 9, 2, -1, 60_000, 7].map(Value::Integer).to_vec();
-    let server = slow(Some((MS * 100, Value::Array(reply))));
+    let server = slow(json!([0, 9, 2, -1, 60_000, 7]));
     let limiter = limiter_on(&server);
-    let take = || limiter.take("w", &window);
+    let (take, book) = (|| limiter.take("w", &window), || limiter.take("r", &rate).quantity(3));
     let cases = [
-        (take().quantity(3), vec!["RL.WINDOW w 9 1min -3 MS"]),
-        (take().quantity(30).at_most(), vec!["RL.WINDOW w 9 1min -7 MS"]),
-        (take().quantity(3).force(), vec![]),
+        (take().quantity(3).into_future(), vec!["RL.WINDOW w 9 1min -3 MS"]),
+        (take().quantity(30).at_most().into_future(), vec!["RL.WINDOW w 9 1min -7 MS"]),
+        (take().quantity(3).force().into_future(), vec![]),
+        (book().into_future(), vec!["RL.THROTTLE r 8 9 1min -3 MS"]),
+        // Later bookings do not move up, so a turn that is given back would be booked twice.
+        (book().ahead(Duration::from_secs(60)).into_future(), vec![]),
     ];
     for (call, given_back) in cases {
         drop_soon(call).await;
         assert_eq!(sent_later(&server), given_back);
     }
-    drop_soon(limiter.take("r", &rate).quantity(3)).await;
-    assert_eq!(sent_later(&server), ["RL.THROTTLE r 8 9 1min -3 MS"]);
 }
 
-/// Another holder may have the same id.
 #[tokio::test(start_paused = true)]
-async fn an_id_of_the_callers_is_not_released_unless_the_reply_says_that_it_is_reserved() {
-    let jobs = Semaphore::new(5);
-    for block in [None, Some(Duration::from_secs(10))] {
-        let server = slow(None);
-        let limiter = limiter_on(&server);
-        let call = limiter.acquire("jobs", &jobs).id("job-17");
-        drop_soon(match block {
-            Some(longest) => call.block(longest),
-            None => call,
-        })
-        .await;
-        assert_eq!(sent_later(&server), [""; 0]);
-    }
-
-    let mut reply = [0, 5, 4, -1, 0].map(Value::Integer).to_vec();
-    reply.push(Value::Bytes(b"job-17".to_vec()));
-    let server = slow(Some((MS * 100, Value::Array(reply))));
-    drop_soon(limiter_on(&server).acquire("jobs", &jobs).id("job-17")).await;
+async fn an_id_of_the_callers_is_released_if_the_reply_says_that_it_is_reserved() {
+    let server = slow(json!([0, 5, 4, -1, 0, "job-17"]));
+    drop_soon(limiter_on(&server).acquire("jobs", &Semaphore::new(5)).id("job-17")).await;
     assert_eq!(sent_later(&server), ["RL.RELEASE jobs job-17"]);
 }
 
+/// Another holder may have the same id.
 #[tokio::test(start_paused = true)]
 async fn of_several_limits_only_ids_that_the_limiter_made_are_released_without_a_reply() {
     let (jobs, rate) = (Semaphore::new(5), Rate::per("1/s").unwrap());
@@ -110,7 +98,7 @@ async fn of_several_limits_only_ids_that_the_limiter_made_are_released_without_a
     ];
     for clauses in mixtures {
         for (is_dropped, waits) in [(true, true), (true, false), (false, true), (false, false)] {
-            let server = slow(None);
+            let server = slow(Json::Null);
             let call = limiter_on(&server).acquire_all(clauses.clone());
             let call = match waits {
                 true => call.block(MS * 500),
@@ -130,26 +118,15 @@ async fn of_several_limits_only_ids_that_the_limiter_made_are_released_without_a
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_reservation_whose_reply_is_lost_is_released_by_one_task() {
-    let server = slow(None);
-    drop_soon(limiter_on(&server).acquire("jobs", &Semaphore::new(5))).await;
-    let sent = sent_later(&server);
-    assert!(sent.iter().all(|command| command.starts_with("RL.RELEASE jobs ")), "{sent:?}");
-    // The task stops when two releases find nothing.
-    assert_eq!(sent.len(), 2);
-}
-
 /// It was held until its lease ended.
 #[tokio::test(start_paused = true)]
 async fn a_settlement_that_could_not_be_sent_is_tried_again() {
     let is_away = Arc::new(AtomicBool::new(false));
     let away = Arc::clone(&is_away);
     let server = Double::new(move |_| {
-        let mut reply = [0, 5, 4, -1, 0].map(Value::Integer).to_vec();
-        reply.push(Value::Bytes(b"x".to_vec()));
-        let is_away = away.load(Relaxed);
-        async move { (!is_away).then(|| vec![Value::Array(reply)]).ok_or("it is away".into()) }
+        let is_here = !away.load(Relaxed);
+        let reply = vec![value_of(&json!([0, 5, 4, -1, 0, "x"]))];
+        async move { is_here.then_some(reply).ok_or("it is away".into()) }
     });
     let limiter = limiter_on(&server);
     let permit = limiter.acquire("jobs", &Semaphore::new(5)).await.unwrap();
@@ -166,36 +143,18 @@ async fn a_settlement_that_could_not_be_sent_is_tried_again() {
     assert_eq!(server.sent(), ["RL.RELEASE jobs x"]);
 }
 
-/// Later bookings do not move up, so a turn that is given back would be booked twice.
-#[tokio::test(start_paused = true)]
-async fn a_turn_that_was_booked_is_not_given_back() {
-    let (rate, minute) = (Rate::per("1/s").unwrap(), Duration::from_secs(60));
-    let reply = Value::Array([0, 1, 0, -1, 5000, 4000].map(Value::Integer).to_vec());
-    let server = slow(Some((MS * 100, reply.clone())));
-    drop_soon(limiter_on(&server).take("crawl", &rate).ahead(minute)).await;
-    assert_eq!(sent_later(&server), [""; 0]);
-    // That of a call without `ahead` is.
-    let server = slow(Some((MS * 100, reply)));
-    drop_soon(limiter_on(&server).take("crawl", &rate)).await;
-    assert_eq!(sent_later(&server).len(), 1);
-}
-
 /// Only RL.ALL knows the limit of its name, and it gives nothing back.
 #[tokio::test(start_paused = true)]
 async fn what_was_taken_from_a_limit_of_the_hash_is_not_given_back() {
     let minute = Window::per("9/min").unwrap();
-    let answers = [vec![0, 9, 8, -1, 60_000], vec![0, 9, 8, -1, 60_000], vec![0, 5, 4, -1, 20_000]];
-    let integers = |answer: Vec<i64>| answer.into_iter().map(Value::Integer).collect::<Vec<_>>();
-    let mut answers = answers.map(integers);
-    answers[2].push(Value::Bytes(b"x".to_vec()));
-    let mut reply = answers[0].clone();
-    reply.extend([Value::Integer(1), Value::Array(answers.map(Value::Array).into())]);
+    let taken = json!([0, 9, 8, -1, 60_000]);
+    let answers = json!([taken, taken, [0, 5, 4, -1, 20_000, "x"]]);
     let clauses = [
         Clause::take("{k}1", &Window::policy("rpm")),
         Clause::take("{k}2", &minute),
         Clause::acquire("{k}3", &Semaphore::policy("jobs")),
     ];
-    let server = slow(Some((MS * 100, Value::Array(reply))));
+    let server = slow(json!([0, 9, 8, -1, 60_000, 1, answers]));
     drop_soon(limiter_on(&server).acquire_all(clauses).limits("{k}limits")).await;
     let given_back = ["MULTI", "RL.WINDOW {k}2 9 1min -1 MS", "RL.RELEASE {k}3 x", "EXEC"];
     assert_eq!(sent_later(&server), given_back);
@@ -203,7 +162,7 @@ async fn what_was_taken_from_a_limit_of_the_hash_is_not_given_back() {
 
 #[tokio::test(start_paused = true)]
 async fn closing_a_local_limit_ends_although_its_limiter_has_no_deadline() {
-    let server = slow(None);
+    let server = slow(Json::Null);
     let limiter = Limiter::builder(server.servers()).deadline(None).build().unwrap();
     let local = limiter.local("k", &Window::per("5/min").unwrap()).build().unwrap();
     assert!(local.try_take(1).unwrap().is_none());
@@ -216,7 +175,7 @@ async fn closing_a_local_limit_ends_although_its_limiter_has_no_deadline() {
 /// Otherwise it might be granted on the server too.
 #[tokio::test(start_paused = true)]
 async fn a_call_past_its_deadline_leaves_its_line_before_another_limiter_decides() {
-    let (server, other) = (slow(None), slow(None));
+    let (server, other) = (slow(Json::Null), slow(Json::Null));
     let builder = Limiter::builder(server.servers()).deadline(MS * 100);
     let builder = builder.unreachable(Unreachable::Limiter(limiter_on(&other)));
     let (limiter, rate) = (builder.build().unwrap(), Rate::per("1/s").unwrap());

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread::{sleep, spawn};
 use std::time::Duration;
@@ -9,22 +10,17 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Proxy {
     port: u16,
-    how: Arc<Mutex<How>>,
+    delay: Arc<Mutex<Duration>>,
+    drops: Arc<AtomicBool>,
     open: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-#[derive(Clone, Copy)]
-struct How {
-    delay: Duration,
-    drops: bool,
 }
 
 impl Proxy {
     pub fn start(target: u16) -> Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let how = How { delay: Duration::ZERO, drops: false };
         let port = listener.local_addr().unwrap().port();
-        let proxy = Proxy { port, how: Arc::new(Mutex::new(how)), open: Arc::default() };
+        let (delay, drops, open) = (Arc::default(), Arc::default(), Arc::default());
+        let proxy = Proxy { port, delay, drops, open };
         let own = proxy.clone();
         // Ends with the test program.
         spawn(move || {
@@ -43,24 +39,21 @@ impl Proxy {
         proxy
     }
 
-    fn how(&self) -> How {
-        *self.how.lock().unwrap()
-    }
-
     fn pass(&self, mut here: TcpStream, mut there: TcpStream, is_back: bool) {
         let mut buffer = vec![0; 65536];
         while let Ok(size @ 1..) = here.read(&mut buffer) {
             if is_back {
-                sleep(self.how().delay);
+                let delay = *self.delay.lock().unwrap();
+                sleep(delay);
             }
-            if self.how().drops {
+            if self.drops.load(Relaxed) {
                 continue;
             }
             if there.write_all(&buffer[..size]).is_err() {
                 break;
             }
         }
-        if !self.how().drops {
+        if !self.drops.load(Relaxed) {
             let _ = here.shutdown(Shutdown::Both);
             let _ = there.shutdown(Shutdown::Both);
         }
@@ -72,12 +65,12 @@ impl Proxy {
 
     /// Sets the delay of replies.
     pub fn delay(&self, delay: Duration) {
-        self.how.lock().unwrap().delay = delay;
+        *self.delay.lock().unwrap() = delay;
     }
 
     /// Sets whether everything is dropped.
     pub fn drops(&self, drops: bool) {
-        self.how.lock().unwrap().drops = drops;
+        self.drops.store(drops, Relaxed);
     }
 
     /// Ends all connections.

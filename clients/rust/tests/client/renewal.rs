@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use redis_ratelimit_client::transport::{Command, Value};
 use redis_ratelimit_client::{Limiter, Reservation, Semaphore};
+use serde_json::json;
 use tokio::time::{sleep, Instant};
 
+use crate::scripted::value_of;
 use crate::testing::Double;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -57,11 +59,7 @@ impl Holder {
     async fn reply(&self, command: &Command) -> Value {
         let words: Vec<_> = command.words().collect();
         match words[0] {
-            b"RL.ACQUIRE" => {
-                let mut reply = [0, 1, 0, -1, 3000].map(Value::Integer).to_vec();
-                reply.push(Value::Bytes(b"id".to_vec()));
-                Value::Array(reply)
-            }
+            b"RL.ACQUIRE" => value_of(&json!([0, 1, 0, -1, 3000, "id"])),
             b"RL.RENEW" if !words.contains(&&b"LEASE"[..]) => {
                 let tenths = (self.start.elapsed().as_secs_f64() * 10.0).round();
                 self.renewed_at.lock().unwrap().push(tenths / 10.0);

@@ -166,21 +166,17 @@ async fn a_key_that_is_closed_keeps_others_away() {
 
 #[tokio::test]
 async fn limits_of_a_hash_count_from_the_next_call() {
-    let (server, memory, rpm) = (Server::start(), MemoryLimiter::new(), Window::policy("rpm"));
-    for limiter in [limiter_of(&server), memory.clone().into()] {
-        let call = || limiter.all([Clause::take("{up}:rpm", &rpm)]).limits("{up}:limits");
-        assert!(matches!(call().await, Err(Error::UnknownPolicy(_))));
-        for (limit, remaining) in [(2, 1), (5, 3)] {
-            let definition = format!("WINDOW {limit} 1min");
-            server.conn().cmd(["HSET", "{up}:limits", "rpm", &definition]);
-            memory.define("{up}:limits", "rpm", Some(&definition)).await.unwrap();
-            let reply = call().await.unwrap();
-            assert_eq!((reply.limit, reply.remaining), (limit, remaining));
-        }
-        server.conn().cmd("HDEL {up}:limits rpm");
-        memory.define("{up}:limits", "rpm", None).await.unwrap();
-        assert!(matches!(call().look().await, Err(Error::UnknownPolicy(_))));
+    let (limiter, rpm) = (MemoryLimiter::new(), Window::policy("rpm"));
+    let define = async |limit| limiter.define("{up}:limits", "rpm", limit).await.unwrap();
+    let call = || limiter.all([Clause::take("{up}:rpm", &rpm)]).limits("{up}:limits");
+    assert!(matches!(call().await, Err(Error::UnknownPolicy(_))));
+    for (definition, expected) in [("WINDOW 2 1min", (2, 1)), ("WINDOW 5 1min", (5, 3))] {
+        define(Some(definition)).await;
+        let reply = call().await.unwrap();
+        assert_eq!((reply.limit, reply.remaining), expected);
     }
+    define(None).await;
+    assert!(matches!(call().look().await, Err(Error::UnknownPolicy(_))));
 }
 
 #[tokio::test]

@@ -372,25 +372,6 @@ fn limits_in_words_are_the_limits_of_the_table() {
     }
 }
 
-#[test]
-fn text_that_is_not_a_limit_is_refused() {
-    let refused = |say| error_of(Rate::per(say));
-    let period = error_of("10m".parse::<Period>());
-    for text in ["30/m", "5/10m", " 5 per  10 M "].map(refused).into_iter().chain([period]) {
-        assert!(text.contains("not m, which may be min or mo"), "{text}");
-    }
-    assert!(!refused("30/fortnight").contains("not m"));
-    assert!(refused("30/month").ends_with("months or years, which differ in length: 1mo"));
-    assert_eq!(refused("3/0s"), "the period must be above 0, not as in \"3/0s\"");
-    let capacity = Rate::per("30/min").unwrap().capacity(0);
-    assert_eq!(error_of(capacity), "capacity must be above 0");
-    let policy = Rate::policy("free").capacity(1);
-    assert_eq!(error_of(policy), "the server sets the capacity of the policy \"free\"");
-    for unit in ["tökens", "a\nb"] {
-        assert!(error_of(Window::per("5/min").unwrap().unit(unit)).contains("printable ASCII"));
-    }
-}
-
 #[tokio::test]
 async fn several_limits_are_settled_and_charged_as_the_table_says() {
     for case in table("several.json") {
@@ -452,73 +433,64 @@ async fn several_limits_are_settled_and_charged_as_the_table_says() {
 
 /// The table of mistakes has more.
 #[tokio::test]
-async fn limits_that_contradict_themselves_are_refused_before_anything_is_sent() {
-    let limiter = Script::default().limiter([]);
-    let zero = Rate::new(0, 0, Duration::from_secs(1));
-    for (rate, text) in [
-        (&zero, "the count of a rate must be above 0"),
-        (&Rate::new(0, 1, Duration::ZERO), "the period of a rate must be above 0"),
-        (&Rate::new(0, 1, Period::months(1)), "the period of a rate must not be in months"),
+async fn mistakes_that_only_rust_allows_are_refused_before_anything_is_sent() {
+    let (limiter, second) = (Script::default().limiter([]), Duration::from_secs(1));
+    let (window, none) = (Window::per("5/min").unwrap(), Window::new(5, Duration::ZERO));
+    let (day, wrong) = (|| Window::policy("day"), Window::per("5/day").unwrap().tz("UTC"));
+    let say = |text: &str| Rate::per(text).map(drop);
+    let rate = async |rate: Rate| limiter.take("k", &rate).await.map(drop);
+    let take = async |window: &Window| limiter.take("k", window).await.map(drop);
+    let all = async |clause: Clause| limiter.all([clause]).await.map(drop);
+    let clause = || Clause::take("a", &window);
+    let mut reserved = several().await;
+    let either = clause().or_else(Clause::take("b", &window));
+    let not_m = "not m, which may be min or mo";
+    let kind = "the server sets the kind of window of the policy \"day\"";
+    let (is_acquired, is_fixed) = ("a semaphore is acquired", "tz must be used with fixed");
+    for (result, expected) in [
+        (say("30/m"), not_m),
+        (say(" 5 per  10 M "), not_m),
+        ("10m".parse::<Period>().map(drop), not_m),
+        (say("30/month"), "months or years, which differ in length: 1mo"),
+        (say("3/0s"), "the period must be above 0, not as in \"3/0s\""),
+        (Rate::per("30/min").unwrap().capacity(0).map(drop), "capacity must be above 0"),
+        (Rate::policy("free").capacity(1).map(drop), "the capacity of the policy \"free\""),
+        (day().unit("tökens").map(drop), "printable ASCII"),
+        (day().unit("a\nb").map(drop), "printable ASCII"),
+        (rate(Rate::new(0, 0, second)).await, "the count of a rate must be above 0"),
+        (rate(Rate::new(0, 1, Duration::ZERO)).await, "the period of a rate must be above 0"),
+        (rate(Rate::new(0, 1, Period::months(1))).await, "rate must not be in months"),
+        (take(&day().fixed()).await, kind),
+        (take(&day().start("12:00")).await, kind),
+        (take(&day().tz("UTC")).await, kind),
+        (take(&day().buckets(9)).await, kind),
+        (take(&none).await, is_acquired),
+        (limiter.close("k", &none, MS).await.map(drop), is_acquired),
+        (all(Clause::take("k", &none)).await, is_acquired),
+        (take(&wrong).await, is_fixed),
+        (limiter.look("k", &wrong).await.map(drop), is_fixed),
+        (limiter.acquire("k", &wrong).await.map(drop), is_fixed),
+        (limiter.local("k", &wrong).build().map(drop), is_fixed),
+        (limiter.acquire_all([Clause::acquire("k", &wrong)]).await.map(drop), is_fixed),
+        (all(Clause::acquire("a", &none)).await, "the limit \"a\" reserves: use acquire_all"),
+        (all(clause().lease(second)).await, "lease must not be used with "),
+        (all(clause().id("x")).await, "id must not be used with "),
+        (all(clause().count_lapsed()).await, "count_lapsed must not be used with "),
+        (all(Clause::acquire("a", &window).count_denied()).await, "count_denied must not be"),
+        (limiter.acquire_all([clause()]).await.map(drop), "acquire_all must have at least one"),
+        (limiter.all([either]).force().await.map(drop), "force takes rates and windows without"),
+        // Its renewal would otherwise go on at the shortest pause after the server has refused the lease.
+        (reserved.renew(Duration::ZERO).await, "lease must be above 0"),
     ] {
-        assert!(error_of(limiter.take("k", rate).await).starts_with(text));
-    }
-    let day = || Window::policy("day");
-    for window in [day().fixed(), day().start("12:00"), day().tz("UTC"), day().buckets(9)] {
-        let text = "the server sets the kind of window of the policy \"day\"";
-        assert_eq!(error_of(limiter.take("k", &window).await), text);
-    }
-    // Each kind of call looks at its limits.
-    let wrong = Window::per("5/day").unwrap().tz("UTC");
-    let jobs = Window::new(5, Duration::ZERO);
-    for limiter in [&limiter, &*MemoryLimiter::new()] {
-        for result in [
-            limiter.all([Clause::take("k", &zero)]).await.map(drop),
-            limiter.take("k", &wrong).await.map(drop),
-            limiter.take("k", &jobs).await.map(drop),
-            limiter.close("k", &jobs, MS).await.map(drop),
-            limiter.all([Clause::take("k", &jobs)]).await.map(drop),
-            limiter.look("k", &wrong).await.map(drop),
-            limiter.acquire("k", &wrong).await.map(drop),
-            limiter.local("k", &wrong).build().map(drop),
-            limiter.acquire_all([Clause::acquire("k", &wrong)]).await.map(drop),
-        ] {
-            error_of(result);
+        match result {
+            Err(Error::InvalidArgument(text)) => assert!(text.contains(expected), "{text}"),
+            other => panic!("{other:?}, not {expected}"),
         }
     }
+    reserved.detach();
+    assert!(!Rate::per("30/fortnight").unwrap_err().to_string().contains("not m"));
     // A window that changes its mind in the same kind is fine.
-    let window = Window::per("5/day").unwrap().start("09:00").fixed();
-    assert_eq!(window.starts_at(), Some("09:00"));
-}
-
-fn error_of<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
-    match result {
-        Err(Error::InvalidArgument(text)) => text,
-        other => panic!("{other:?}"),
-    }
-}
-
-#[tokio::test]
-async fn invalid_clauses_are_refused_before_anything_is_sent() {
-    let limiter = Script::default().limiter([]);
-    let window = Window::per("5/min").unwrap();
-    let jobs = Semaphore::new(5);
-    let refused = |clause: Clause| async { error_of(limiter.all([clause]).await) };
-    let reserving = refused(Clause::acquire("a", &jobs)).await;
-    assert_eq!(reserving, "the limit \"a\" reserves: use acquire_all");
-    for (clause, option) in [
-        (Clause::take("a", &window).lease(Duration::from_secs(1)), "lease"),
-        (Clause::take("a", &window).id("x"), "id"),
-        (Clause::take("a", &window).count_lapsed(), "count_lapsed"),
-        (Clause::acquire("a", &window).count_denied(), "count_denied"),
-    ] {
-        let text = refused(clause).await;
-        assert!(text.starts_with(&format!("{option} must not be used with ")), "{text}");
-    }
-    let nothing = limiter.acquire_all([Clause::take("a", &window)]).await;
-    assert!(error_of(nothing).starts_with("acquire_all must have at least one limit"));
-    let group = Clause::take("a", &window).or_else(Clause::take("b", &window));
-    let text = error_of(limiter.all([group]).force().await);
-    assert!(text.starts_with("force takes rates and windows without options"), "{text}");
+    assert_eq!(window.start("09:00").fixed().starts_at(), Some("09:00"));
 }
 
 #[tokio::test]
@@ -597,15 +569,6 @@ async fn the_mistakes_of_the_table_are_refused_before_anything_is_sent() {
     }
     impossible.sort();
     assert_eq!(impossible, IMPOSSIBLE);
-}
-
-/// Its renewal would otherwise go on at the shortest pause after the server has refused the lease.
-#[tokio::test]
-async fn a_reservation_that_is_renewed_for_no_time_is_refused_before_anything_is_sent() {
-    let mut reservation = several().await;
-    let renewed = reservation.renew(Duration::ZERO).await;
-    assert!(matches!(renewed, Err(Error::InvalidArgument(_))), "{renewed:?}");
-    reservation.detach();
 }
 
 async fn make_mistake(case: &Json) -> Result<(), Error> {

@@ -91,29 +91,23 @@ async fn without_server(unreachable: Unreachable) -> (Response<ResponseBody<Stri
 
 #[tokio::test]
 async fn what_nobody_decides_is_answered_503_unless_it_is_allowed() {
-    for (unreachable, status) in
-        [(Unreachable::Allow, 200), (Unreachable::Deny, 503), (Unreachable::Error, 503)]
-    {
+    let (other, decided) = (MemoryLimiter::new(), r#""default";q=0;w=60"#);
+    for (unreachable, status, policy, kind) in [
+        (Unreachable::Allow, 200, "", "done"),
+        (Unreachable::Deny, 503, "", "temporary-reduced-capacity"),
+        (Unreachable::Error, 503, "", "temporary-reduced-capacity"),
+        (Unreachable::Limiter(other.into()), 429, decided, r#""violated-policies":["default"]"#),
+    ] {
         let is_error = matches!(unreachable, Unreachable::Error);
         let (response, count) = without_server(unreachable).await;
         assert_eq!((response.status().as_u16(), count), (status, usize::from(status == 200)));
-        assert_eq!(header(&response, "ratelimit"), "");
+        assert_eq!(header(&response, "ratelimit-policy"), policy);
         assert_eq!(response.extensions().get::<Error>().is_some(), is_error);
-        assert_eq!(response.body().get_ref().contains("temporary-reduced-capacity"), status == 503);
+        assert!(response.body().get_ref().contains(kind), "{response:?}");
     }
     for (error, status) in [(Error::Busy("busy".into()), 503), (Error::zero("quantity"), 500)] {
         assert_eq!(Problem::from(error).status(), status);
     }
-}
-
-/// It was answered 503, without the time to wait.
-#[tokio::test]
-async fn a_denial_by_the_limiter_that_decides_without_redis_is_a_denial() {
-    let fallback = Unreachable::Limiter(MemoryLimiter::new().into());
-    let (response, count) = without_server(fallback).await;
-    assert_eq!((response.status(), count), (StatusCode::TOO_MANY_REQUESTS, 0));
-    assert_eq!(header(&response, "ratelimit-policy"), r#""default";q=0;w=60"#);
-    assert!(response.body().get_ref().contains(r#""violated-policies":["default"]"#));
 }
 
 /// Adds the reply of a limit of its own to those of the layers, and responds with status 200 or with the problem.
