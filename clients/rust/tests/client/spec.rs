@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_ratelimit_client::transport::Value;
+use redis_ratelimit_client::transport::{Servers, Value};
 use redis_ratelimit_client::{
     All, AllReply, Call, Clause, Cost, Decision, Error, KeyState, Limiter, MemoryLimiter, Period,
     Rate, Reply, Reservation, Semaphore, Window,
@@ -11,7 +11,7 @@ use serde_json::{json, Map, Value as Json};
 
 use super::scripted::{value_of, Script};
 use super::testing::{parse_window, period, set_options, table, window};
-use super::MS;
+use super::{url, MS};
 
 enum AnyLimit {
     Rate(Rate),
@@ -443,6 +443,8 @@ async fn mistakes_that_only_rust_allows_are_refused_before_anything_is_sent() {
     let all = async |clause: Clause| limiter.all([clause]).await.map(drop);
     let clause = || Clause::take("a", &window);
     let mut reserved = several().await;
+    let deadline =
+        Limiter::builder(Servers::open(url(1)).unwrap()).deadline(Duration::ZERO).build();
     let either = clause().or_else(Clause::take("b", &window));
     let not_m = "not m, which may be min or mo";
     let kind = "the server sets the kind of window of the policy \"day\"";
@@ -457,6 +459,7 @@ async fn mistakes_that_only_rust_allows_are_refused_before_anything_is_sent() {
         (Rate::policy("free").capacity(1).map(drop), "the capacity of the policy \"free\""),
         (day().unit("tökens").map(drop), "printable ASCII"),
         (day().unit("a\nb").map(drop), "printable ASCII"),
+        (deadline.map(drop), "deadline must be above 0"),
         (rate(Rate::new(0, 0, second)).await, "the count of a rate must be above 0"),
         (rate(Rate::new(0, 1, Duration::ZERO)).await, "the period of a rate must be above 0"),
         (rate(Rate::new(0, 1, Period::months(1))).await, "rate must not be in months"),
