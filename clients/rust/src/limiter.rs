@@ -33,20 +33,6 @@ const DEADLINE: Duration = Duration::from_secs(1);
 ///
 /// Besides the errors that a method lists, every call returns the error replies of the server, [`Error::Busy`],
 /// [`Error::Unreachable`], and [`Error::NoRuntime`] if a server must be asked outside of a tokio runtime.
-///
-/// ```no_run
-/// use redis_ratelimit_client::{Limiter, Rate};
-///
-/// # async fn example() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = Limiter::open("redis://127.0.0.1/")?;
-/// let rate = Rate::per("30/min")?.capacity(10)?;
-/// let reply = limiter.take("user:1", &rate).await?;
-/// if !reply.is_allowed() {
-///     println!("come back in {:?}", reply.retry_after);
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Limiter(Arc<Core>);
 
@@ -93,16 +79,6 @@ impl Builder {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the deadline is 0.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::Limiter;
-    /// # use redis_ratelimit_client::transport::Servers;
-    /// # use std::time::Duration;
-    /// let servers = Servers::open("redis://127.0.0.1/")?;
-    /// assert!(Limiter::builder(servers.clone()).build().is_ok());
-    /// assert!(Limiter::builder(servers).deadline(Duration::ZERO).build().is_err());
-    /// # Ok::<(), redis_ratelimit_client::Error>(())
-    /// ```
     pub fn build(self) -> Result<Limiter, Error> {
         check_length("deadline", self.deadline)?;
         let core = Core::new(self.servers, self.unreachable, self.deadline);

@@ -88,24 +88,10 @@ fn check_cost(limits: &Groups, cost: Cost) -> Result<Vec<(String, u64)>, Error> 
 /// End it with [`Reservation::apply`], which counts it, or with [`Reservation::release`], which gives it back. If no server
 /// answers, either can be called again while the lease lasts, and a drop tries the same once more in the background. If the
 /// reservation is dropped before either was called, for example because an error returns early, it is settled in the
-/// background: what was [set](Reservation::set) is applied, or else everything is given back. An event of the crate tracing reports it if that fails.
+/// background: what was [set](Reservation::set) is applied, or else everything is given back. If no server can be reached,
+/// that is tried again for 20 seconds. An event of the crate tracing reports it if it fails.
 ///
 /// Its leases are renewed until then, and [`Reservation::lost`] tells if one of them ended all the same.
-///
-/// ```
-/// # use redis_ratelimit_client::{Error, MemoryLimiter, Window};
-/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let limiter = MemoryLimiter::new();
-/// # async fn ask_model() -> Result<u64, Error> { Ok(1234) }
-/// let tokens = Window::per("100000/min")?;
-/// let mut reservation = limiter.acquire("tokens", &tokens).quantity(4000).await?;
-/// // If this fails, all is given back.
-/// let used = ask_model().await?;
-/// reservation.set(used)?;
-/// reservation.apply().await?;
-/// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 98_766);
-/// # Ok(()) }
-/// ```
 #[must_use = "what is reserved is given back when it is dropped"]
 pub struct Reservation {
     limits: Arc<Groups>,
