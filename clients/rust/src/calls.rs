@@ -187,10 +187,12 @@ impl Groups {
             if verb == Verb::Reserve || !is_single {
                 clause.set_default_name();
             }
-            match verb == Verb::Reserve && clause.reserves() {
-                true => clause.options.make_id(),
-                false => Ok(()),
+            let reserves = verb == Verb::Reserve && clause.reserves();
+            if reserves && clause.options.id.is_none() {
+                clause.options.id = Some(Id::random()?);
+                clause.options.has_made_id = true;
             }
+            Ok::<_, Error>(())
         };
         for clause in &mut groups {
             prepare(clause)?;

@@ -283,19 +283,6 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Makes an id, unless the caller gave one.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoRandomBytes`].
-    pub fn make_id(&mut self) -> Result<(), Error> {
-        if self.id.is_none() {
-            self.id = Some(Id::random()?);
-            self.has_made_id = true;
-        }
-        Ok(())
-    }
-
     /// Adds the options to a command.
     pub fn write(&self, command: &mut Command, ban: Option<Duration>) {
         if self.leave > 0 {
