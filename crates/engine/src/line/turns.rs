@@ -96,13 +96,13 @@ struct Level {
 struct Caller {
     /// The start tag of its first call. Without a call, the end tag of the last one.
     start: u128,
-    calls: BTreeMap<Ticket, Call>,
+    calls: BTreeMap<Ticket, QueuedCall>,
     /// The length of the calls behind the last one that left without being granted anything.
     gap: u128,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Call {
+struct QueuedCall {
     /// The length of the calls between this one and the one before it that left without being granted anything. The tags of
     /// the calls behind them stay. 0 for the first.
     gap: u128,
@@ -131,13 +131,13 @@ impl Caller {
             self.start = self.start.max(virtual_time);
         }
         let gap = std::mem::take(self.gap_before_next(ticket));
-        self.calls.insert(ticket, Call { gap, length });
+        self.calls.insert(ticket, QueuedCall { gap, length });
     }
 
     /// Removes a call. The tags of the others stay.
     fn remove(&mut self, ticket: Ticket) {
         let is_first = self.calls.keys().next() == Some(&ticket);
-        let Some(Call { gap, length }) = self.calls.remove(&ticket) else { return };
+        let Some(QueuedCall { gap, length }) = self.calls.remove(&ticket) else { return };
         let next_gap = self.gap_before_next(ticket);
         *next_gap = next_gap.saturating_add(gap).saturating_add(length);
         if is_first {
