@@ -26,7 +26,7 @@ impl Commands for CommandTable {
     #[inline(always)]
     fn run(call: &Call) {
         let Some(command) = ServerCommand::find(State::get(), call.command) else { return };
-        if ServerTraits::for_command(command.row.command).keys.report_if_asked(call) {
+        if ServerTraits::for_command(command.row.command).keys.report_keys_if_asked(call) {
             return;
         }
         let result = commands::dispatch::run(command.row, call);

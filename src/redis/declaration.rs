@@ -96,7 +96,7 @@ impl KeyPositions {
     }
 
     /// Reports the keys of `call` to a server that only asks for them. Returns whether it did.
-    pub fn report_if_asked(self, call: &Call) -> bool {
+    pub fn report_keys_if_asked(self, call: &Call) -> bool {
         let KeyPositions::Counted(_) = self else { return false };
         // SAFETY: the context is live.
         let is_asked = unsafe { api!(RedisModule_IsKeysPositionRequest(call.ctx.raw())) != 0 };
