@@ -38,7 +38,7 @@ impl CommandStats {
         match result {
             Ok(CallResult::Allowed) => self.allowed.add(1),
             Ok(CallResult::Denied) => self.denied.add(1),
-            Ok(CallResult::Later) => {}
+            Ok(CallResult::Waits) => {}
             Err(_) => self.errors.add(1),
         }
     }

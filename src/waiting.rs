@@ -41,7 +41,7 @@ use commands::decide::{count_denial, give_back};
 use commands::error::Error;
 use commands::keyspace::Keyspace;
 use commands::waiting::{
-    decide_waiting, is_granted, take_steps, try_heads, Decisions, Step, TimedReply, Trial,
+    decide_waiting, is_granted, serve_line, try_heads, Decisions, Step, TimedReply, Trial,
     TrialKind, WaitingCall, WaitingKeyspace,
 };
 use engine::line::{
@@ -90,7 +90,7 @@ impl LineTypes for ServerLineTypes {
 /// A call that waits, and the client that made it.
 #[derive(Clone)]
 pub struct ServerWaiter {
-    call: Arc<WaitingCall>,
+    waiting_call: Arc<WaitingCall>,
     command: CommandNumber,
     client: ClientId,
 }
@@ -237,7 +237,7 @@ pub fn join(
         subscribe::<WaitEvents>(call.ctx);
     }
     let (command, client) = (call.command, call.ctx.client());
-    let waiter = ServerWaiter { call: waiting_call.clone(), command, client };
+    let waiter = ServerWaiter { waiting_call: waiting_call.clone(), command, client };
     waiting.change(|lines, now_us| {
         let (ids, deadline_us) = (waiting_call.ids(), deadline_us(now_us, block_ms));
         let new_waiter = NewWaiter { call: waiter, turn, ids, handle, deadline_us, wait_us };
@@ -255,7 +255,7 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
         key_ctx.db_key().into()
     }
 
-    fn change<T>(&self, transition: impl FnOnce(&mut ServerLines, u64) -> T) -> T {
+    fn change_lines<T>(&self, transition: impl FnOnce(&mut ServerLines, u64) -> T) -> T {
         self.state.waiting.change(transition)
     }
 
@@ -281,7 +281,7 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
     }
 
     fn waiting_call(waiter: &ServerWaiter) -> &WaitingCall {
-        &waiter.call
+        &waiter.waiting_call
     }
 
     fn decide_on_its_keys(
@@ -336,13 +336,18 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
         let granted = is_granted(&result);
         let reply = TimedReply { result, at_us: key_ctx.now_us };
         let end = |lines: &mut ServerLines, now_us| lines.end(ticket, reply, granted, now_us);
-        if let Some(blocked) = self.change(end) {
+        if let Some(blocked) = self.change_lines(end) {
             blocked.end();
         }
     }
 
     // A write is dropped if the key has changed so that it is impossible.
-    fn write(&self, line: LineId, key_ctx: KeyContext<'c>, write: PendingWrite) -> Step {
+    fn make_pending_write(
+        &self,
+        line: LineId,
+        key_ctx: KeyContext<'c>,
+        write: PendingWrite,
+    ) -> Step {
         let written = match write {
             _ if !self.accepts_write(key_ctx, &[key_ctx]) => Err(Error::NotWritable),
             PendingWrite::GiveBack { request, granted, granted_us } => {
@@ -356,7 +361,7 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
             return Step::Again;
         }
         let key = key_ctx.db_key();
-        self.change(|lines, now_us| {
+        self.change_lines(|lines, now_us| {
             lines.add_write(key, write, now_us);
             lines.postpone(line, now_us);
         });
@@ -414,11 +419,11 @@ pub fn serve_timer(state: &'static State, ctx: Context) {
         let known = if has_db { acceptance } else { Some(Acceptance::Unreachable) };
         let keyspace = ServerKeyspace::new(state).for_waiters(known);
         let due_us = monotonic_us();
-        let take_steps = |may_write| {
-            take_steps(&keyspace, line, key_ctx, may_write, due_us, || work.has_time());
+        let serve_line = |may_write| {
+            serve_line(&keyspace, line, key_ctx, may_write, due_us, || work.has_time());
         };
         if matches!(keyspace.acceptance(), None | Some(Acceptance::Accepted)) {
-            take_steps(true);
+            serve_line(true);
         }
         match keyspace.acceptance() {
             None => {}
@@ -430,7 +435,7 @@ pub fn serve_timer(state: &'static State, ctx: Context) {
             Some(Acceptance::Refused) => {
                 acceptance = Some(Acceptance::Refused);
                 waiting.change(|lines, now_us| lines.pause(now_us));
-                take_steps(false);
+                serve_line(false);
             }
             // If another node owns the key now, the waiters stay in line until the server redirects them.
             Some(Acceptance::Unreachable) => {
@@ -438,7 +443,7 @@ pub fn serve_timer(state: &'static State, ctx: Context) {
                     lines.drop_writes(line);
                     lines.postpone(line, now_us);
                 });
-                take_steps(false);
+                serve_line(false);
             }
         }
         waiting.change(|lines, now_us| lines.move_to_back(line, now_us));
@@ -477,12 +482,12 @@ impl BlockedEvents for WaitEvents {
             None => return,
             Some(WaiterReply::Ended { call, reply }) => (call, reply.result),
             Some(WaiterReply::Unblocked { call, key, was_head }) => {
-                let denied = deny_unblocked(state, ctx, ticket, &call.call, &key, was_head);
+                let denied = deny_unblocked(state, ctx, ticket, &call.waiting_call, &key, was_head);
                 (call, denied)
             }
         };
         let Some(command) = ServerCommand::find(state, waiter.command) else { return };
-        let result = result.and_then(|decisions| waiter.call.write_reply(&ctx, &decisions));
+        let result = result.and_then(|decisions| waiter.waiting_call.write_reply(&ctx, &decisions));
         end_call(ctx, command, result.map_err(Into::into));
     }
 
@@ -509,7 +514,7 @@ impl BlockedEvents for WaitEvents {
         if notified {
             return;
         }
-        for (key, request, granted) in waiter.call.grants(&granted) {
+        for (key, request, granted) in waiter.waiting_call.grants(&granted) {
             let write = PendingWrite::GiveBack { request: *request, granted, granted_us: at_us };
             waiting.change(|lines, now_us| lines.add_write(key, write, now_us));
         }

@@ -65,7 +65,7 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(
     let form = ReplyForm::All(options.unit());
     let policies = clauses.iter().map(|clause| clause.asked.policy_id);
     if arrival.join_or_end(call, keys, policies, form, &decisions, awaited)? {
-        return Ok(CallResult::Later);
+        return Ok(CallResult::Waits);
     }
     Ok(write_call(&call.sink(), form, &decisions)?)
 }

@@ -118,7 +118,7 @@ fn count_turns<K: WaitingKeyspace>(
     for (&key, part) in keys.iter().zip(decisions).filter(|(_, part)| part.takes()) {
         if keyspace.read_lines(key, |lines, key| lines.waiting_on(key)) > 0 {
             let (name, turn) = (keyspace.name(key), caller.turn(part.request));
-            keyspace.change(|lines, _| lines.count_turn(name.borrowed(), &turn, ticket));
+            keyspace.change_lines(|lines, _| lines.count_turn(name.borrowed(), &turn, ticket));
         }
     }
 }
@@ -137,7 +137,7 @@ pub fn give_back<K: Keyspace>(
 ) -> Result<(), Error> {
     let Limit::Reserve(_, reserve) = &request.limit else {
         let ask = Ask::whole(Quantity::GiveBack(granted.verdict.taken()));
-        return write_later(keyspace, key, &Request { ask, ..*request }, false, Mode::Final);
+        return decide_and_write(keyspace, key, &Request { ask, ..*request }, false, Mode::Final);
     };
     if let Some(id) = &granted.id {
         let mut store = keyspace.store(key, Access::Write);
@@ -162,11 +162,11 @@ pub fn count_denial<K: Keyspace>(
     key: K::Key,
     request: &Request,
 ) -> Result<(), Error> {
-    write_later(keyspace, key, request, true, Mode::CountDenial)
+    decide_and_write(keyspace, key, request, true, Mode::CountDenial)
 }
 
-/// Writes what was left to do on one key of a call that has ended.
-fn write_later<K: Keyspace>(
+/// Decides a request on one key, after its call has ended.
+fn decide_and_write<K: Keyspace>(
     keyspace: &K,
     key: K::Key,
     request: &Request,

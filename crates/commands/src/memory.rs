@@ -115,7 +115,7 @@ impl MemoryServer {
             false => Err(Error::Arity.into()),
         };
         let reply = match (result, call.ticket.get()) {
-            (Ok(CallResult::Later), Some(ticket)) => return Outcome::Waits(ticket),
+            (Ok(CallResult::Waits), Some(ticket)) => return Outcome::Waits(ticket),
             (Ok(_), _) => builder.take().unwrap_or(Value::Nil),
             (Err(CallError::Plain(Error::Arity)), _) => wrong_arity(row.name.to_bytes()),
             (Err(error), _) => Value::Error(error.to_string()),

@@ -57,7 +57,8 @@ pub enum CallResult {
     Allowed,
     /// The call was denied, found that a call would be, or found no reservation to settle or renew.
     Denied,
-    Later,
+    /// The call waits (BLOCK), and gets its reply later.
+    Waits,
 }
 
 impl CallResult {

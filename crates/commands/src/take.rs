@@ -54,7 +54,7 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     let (keys, decisions) = (slice::from_ref(&key), slice::from_ref(decision));
     let (form, policies) = (ReplyForm::One(options.unit()), iter::once(asked.policy_id));
     if arrival.join_or_end(call, keys, policies, form, decisions, awaited)? {
-        return Ok(CallResult::Later);
+        return Ok(CallResult::Waits);
     }
     write_call(&call.sink(), form, decisions)
 }

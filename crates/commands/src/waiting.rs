@@ -8,7 +8,7 @@
 //! WaitingKeyspace::wake           by each command that may change the key, before it takes and after it gives back
 //!   try_heads                       try_head for the head, and after each grant for the next one
 //! the server's timer              when the head could be granted, a wait times out, or others may have changed the key
-//!   take_steps                      makes the writes that are left, try_head, and dismiss for calls whose time is up
+//!   serve_line                      makes the writes that are left, try_head, and dismiss for calls whose time is up
 //!     try_head, dismiss
 //!       decide_on_its_keys            finds the keys of the call
 //!         decide_waiting                the steps of crate::decide: it is granted, waits on, or is denied in the end
@@ -280,7 +280,7 @@ pub trait WaitingKeyspace: Keyspace {
     fn name(&self, key: Self::Key) -> OwnedDbKey;
 
     /// Makes a transition of the lines, which receives the time of their clock.
-    fn change<T>(&self, transition: impl FnOnce(&mut Lines<Self::Types>, u64) -> T) -> T;
+    fn change_lines<T>(&self, transition: impl FnOnce(&mut Lines<Self::Types>, u64) -> T) -> T;
 
     /// Reads the lines, which know the key by the name that `read` receives. Returns the default if there are no lines.
     fn read_lines<T: Default>(
@@ -328,8 +328,12 @@ pub trait WaitingKeyspace: Keyspace {
 
     /// Makes a write that was left to do when a wait ended. If the key cannot be written at the moment, the line waits with
     /// the write.
-    fn write(&self, line: LineId, key: Self::Key, write: <Self::Types as LineTypes>::Write)
-        -> Step;
+    fn make_pending_write(
+        &self,
+        line: LineId,
+        key: Self::Key,
+        write: <Self::Types as LineTypes>::Write,
+    ) -> Step;
 }
 
 /// What follows a step in a line.
@@ -357,7 +361,7 @@ const STEPS_IN_A_ROW: usize = 8;
 
 /// Takes the steps in a line that are due at `due_us`, at most `STEPS_IN_A_ROW`, and goes on after each only while
 /// `has_time` says so. The other arguments are those of [`take_step`].
-pub fn take_steps<S: WaitingKeyspace>(
+pub fn serve_line<S: WaitingKeyspace>(
     keyspace: &S,
     line: LineId,
     key: S::Key,
@@ -381,9 +385,9 @@ pub fn take_step<S: WaitingKeyspace>(
     may_write: bool,
     due_us: u64,
 ) -> Step {
-    match keyspace.change(|lines, _| lines.next_step(line, may_write, due_us)) {
+    match keyspace.change_lines(|lines, _| lines.next_step(line, may_write, due_us)) {
         None => Step::Later,
-        Some(LineStep::Write(write)) => keyspace.write(line, key, write),
+        Some(LineStep::Write(write)) => keyspace.make_pending_write(line, key, write),
         Some(LineStep::Try { ticket, call, is_overdue }) => {
             let kind = if is_overdue { TrialKind::LastTry } else { TrialKind::Try };
             let trial = Trial::new(keyspace, key, ticket, S::waiting_call(&call), kind);
@@ -438,11 +442,12 @@ fn try_head<S: WaitingKeyspace>(
         Ok((_, Some(AwaitedLimit { index, wait_us }))) => {
             let wait_us = wait_us.saturating_sub(keyspace.elapsed_us(key));
             if index == at {
-                keyspace.change(|lines, now_us| lines.retry_head_after(line, wait_us, now_us));
+                keyspace
+                    .change_lines(|lines, now_us| lines.retry_head_after(line, wait_us, now_us));
                 return Tried::Waits;
             }
             if let (Some(key), Some(turn)) = (call.keys().nth(index), call.turn(index)) {
-                keyspace.change(|lines, now_us| {
+                keyspace.change_lines(|lines, now_us| {
                     lines.change_line(ticket, key, &turn, wait_us, now_us);
                 });
             }
@@ -453,7 +458,7 @@ fn try_head<S: WaitingKeyspace>(
         }
         // A key cannot be written at the moment, or holds more than one call may read, which another try reads.
         Err(Error::NotWritable | Error::TooMuchToRead) => {
-            keyspace.change(|lines, now_us| lines.postpone(line, now_us));
+            keyspace.change_lines(|lines, now_us| lines.postpone(line, now_us));
             Tried::Waits
         }
         result => {
@@ -472,7 +477,7 @@ fn dismiss<S: WaitingKeyspace>(keyspace: &S, line: LineId, key: S::Key, trial: T
         denied => denied,
     };
     if let Err(Error::TooMuchToRead) = denied {
-        keyspace.change(|lines, now_us| lines.postpone(line, now_us));
+        keyspace.change_lines(|lines, now_us| lines.postpone(line, now_us));
         return Tried::Waits;
     }
     keyspace.deliver(trial.ticket, key, denied.map(|(decisions, _)| decisions));

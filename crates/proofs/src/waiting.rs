@@ -17,7 +17,7 @@ use commands::policies::PolicyVerdict;
 use commands::reply::{CallResult, ReplySink};
 use commands::table::COMMANDS;
 use commands::waiting::{
-    decide_waiting, is_granted, take_steps, try_heads, Decisions, Step, Trial, TrialKind,
+    decide_waiting, is_granted, serve_line, try_heads, Decisions, Step, Trial, TrialKind,
     WaitingCall, WaitingKeyspace,
 };
 use engine::calendar::Zones;
@@ -346,7 +346,7 @@ impl<'a> WaitingKeyspace for &'a WorldKeyspace<'_> {
         db_key(key).into()
     }
 
-    fn change<T>(&self, transition: impl FnOnce(&mut Lines<Waiters>, u64) -> T) -> T {
+    fn change_lines<T>(&self, transition: impl FnOnce(&mut Lines<Waiters>, u64) -> T) -> T {
         let state = &mut **self.state.borrow_mut();
         let (waiting, waiting_on) = (state.lines.waiting_count(), state.waiting_on());
         let result = transition(&mut state.lines, state.mono_us);
@@ -374,18 +374,18 @@ impl<'a> WaitingKeyspace for &'a WorldKeyspace<'_> {
         let waiting = self.state.borrow().lines.waiting_on(db_key(key));
         if waiting > 0 && !self.is_planted(Mistake::NoWake) {
             if self.in_transaction.get() && !self.is_planted(Mistake::TriedWithin) {
-                self.change(|lines, now_us| lines.make_head_due(db_key(key), now_us));
+                self.change_lines(|lines, now_us| lines.make_head_due(db_key(key), now_us));
             } else {
                 self.serves.set(true);
                 let wall_us = self.state.borrow().wall_us;
                 let begin = WorkCause::Command;
-                self.change(|lines, now_us| lines.begin_work(begin, 0, wall_us, now_us));
+                self.change_lines(|lines, now_us| lines.begin_work(begin, 0, wall_us, now_us));
                 if let Some(line) =
-                    self.change(|lines, now_us| lines.make_head_due(db_key(key), now_us))
+                    self.change_lines(|lines, now_us| lines.make_head_due(db_key(key), now_us))
                 {
                     try_heads(self, line, key, None, || true);
                 }
-                self.change(|lines, now_us| lines.end_work(now_us));
+                self.change_lines(|lines, now_us| lines.end_work(now_us));
                 self.serves.set(false);
             }
         }
@@ -479,7 +479,7 @@ impl<'a> WaitingKeyspace for &'a WorldKeyspace<'_> {
         state.waiting.retain(|one| one.ticket != ticket);
     }
 
-    fn write(&self, _line: LineId, _key: usize, never: Infallible) -> Step {
+    fn make_pending_write(&self, _line: LineId, _key: usize, never: Infallible) -> Step {
         match never {}
     }
 }
@@ -701,11 +701,11 @@ impl WaitingWorld {
         state.lines.begin_work(WorkCause::Timer, 0, state.wall_us, due_us);
         self.run(state, |keyspace| {
             keyspace.serves.set(true);
-            let next = || keyspace.change(|lines, now_us| lines.next_line(now_us));
+            let next = || keyspace.change_lines(|lines, now_us| lines.next_line(now_us));
             while let Some((line, key)) = next() {
                 let key = index_of(key.borrowed());
-                take_steps(&keyspace, line, key, true, due_us, || true);
-                keyspace.change(|lines, now_us| lines.move_to_back(line, now_us));
+                serve_line(&keyspace, line, key, true, due_us, || true);
+                keyspace.change_lines(|lines, now_us| lines.move_to_back(line, now_us));
             }
         });
         state.lines.end_work(due_us);

@@ -196,7 +196,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         let call = Arc::new(call);
         let (key, turn) = (call.keys().nth(index), call.turn(index));
         let (key, turn) = key.zip(turn).ok_or(Error::internal())?;
-        let admitted = self.server.change(|lines, now_us| {
+        let admitted = self.server.change_lines(|lines, now_us| {
             let ticket = lines.admit(max_waiters)?;
             let deadline_us = deadline_us(now_us, block_ms);
             let (ids, handle) = (call.ids(), ());

@@ -127,7 +127,7 @@ impl<'a> WaitingKeyspace for &'a MemoryServer {
         key.into()
     }
 
-    fn change<T>(&self, transition: impl FnOnce(&mut Lines<MemoryLineTypes>, u64) -> T) -> T {
+    fn change_lines<T>(&self, transition: impl FnOnce(&mut Lines<MemoryLineTypes>, u64) -> T) -> T {
         transition(&mut self.lines.borrow_mut(), self.clock.passed_us)
     }
 
@@ -143,7 +143,7 @@ impl<'a> WaitingKeyspace for &'a MemoryServer {
     where
         Self: 'k,
     {
-        if let Some(line) = self.change(|lines, now_us| lines.make_head_due(key, now_us)) {
+        if let Some(line) = self.change_lines(|lines, now_us| lines.make_head_due(key, now_us)) {
             try_heads(self, line, key, None, || true);
         }
     }
@@ -173,12 +173,15 @@ impl<'a> WaitingKeyspace for &'a MemoryServer {
     fn deliver(&self, ticket: Ticket, _key: DbKey<'a>, result: Result<Decisions, Error>) {
         let (granted, at_us) = (is_granted(&result), self.clock.wall_us);
         let reply = TimedReply { result, at_us };
-        if self.change(|lines, passed_us| lines.end(ticket, reply, granted, passed_us)).is_some() {
+        if self
+            .change_lines(|lines, passed_us| lines.end(ticket, reply, granted, passed_us))
+            .is_some()
+        {
             self.ended.borrow_mut().push(ticket);
         }
     }
 
-    fn write(&self, _line: LineId, _key: DbKey<'a>, never: Infallible) -> Step {
+    fn make_pending_write(&self, _line: LineId, _key: DbKey<'a>, never: Infallible) -> Step {
         match never {}
     }
 }
