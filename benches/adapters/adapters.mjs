@@ -71,63 +71,33 @@ const ioredis = connect();
 const nodeRedis = createClient({ url: `redis://127.0.0.1:${port}` });
 await nodeRedis.connect();
 
-function opened(store) {
-  store.init({ windowMs: WINDOW_MS });
-  return store;
-}
-
-/** Ours and theirs on one client. */
-const expressStores = (client, sendCommand) => ({
-  ours: opened(new RatelimitStore(new Limiter(client))),
-  theirs: opened(new RedisStore({ sendCommand })),
-});
+/** How our store and theirs are asked for a decision. */
+const express = (client, sendCommand) =>
+  [new RatelimitStore(new Limiter(client)), new RedisStore({ sendCommand })].map((store) => {
+    store.init({ windowMs: WINDOW_MS });
+    return (key) => store.increment(key);
+  });
+const throttler = (limit) =>
+  [new RatelimitThrottlerStorage(new Limiter(ioredis)), new ThrottlerStorageRedisService(ioredis)].map(
+    (store) => (key) => store.increment(key, WINDOW_MS, limit, WINDOW_MS, "default"),
+  );
 const FLEXIBLE = { points: 1e9, duration: WINDOW_MS / 1000 };
-const flexibleStores = (client, more) => ({
-  ours: new RateLimiterRatelimit({ storeClient: new Limiter(client), ...FLEXIBLE }),
-  theirs: new RateLimiterRedis({ storeClient: client, ...FLEXIBLE, ...more }),
-});
-const express = {
-  ioredis: expressStores(ioredis, (...words) => ioredis.call(...words)),
-  nodeRedis: expressStores(nodeRedis, (...words) => nodeRedis.sendCommand(words)),
-};
-const flexible = {
-  ioredis: flexibleStores(ioredis, {}),
-  nodeRedis: flexibleStores(nodeRedis, { useRedisPackage: true }),
-};
-const nest = {
-  ours: new RatelimitThrottlerStorage(new Limiter(ioredis)),
-  theirs: new ThrottlerStorageRedisService(ioredis),
-};
-const throttled = (which, key, limit) => nest[which].increment(key, WINDOW_MS, limit, WINDOW_MS, "default");
+const flexible = (client, more) =>
+  [
+    new RateLimiterRatelimit({ storeClient: new Limiter(client), ...FLEXIBLE }),
+    new RateLimiterRedis({ storeClient: client, ...FLEXIBLE, ...more }),
+  ].map((store) => (key) => store.consume(key));
 
-/** What is compared: [for, their store, the client, how either is asked for a decision]. */
+const onIoredis = express(ioredis, (...words) => ioredis.call(...words));
+const onNodeRedis = express(nodeRedis, (...words) => nodeRedis.sendCommand(words));
+/** What is compared: [for, their store, the client, our store and theirs]. */
 const PAIRS = [
-  ["express-rate-limit", "rate-limit-redis 6.0.1", "ioredis", (which, key) => express.ioredis[which].increment(key)],
-  [
-    "express-rate-limit",
-    "rate-limit-redis 6.0.1",
-    "node-redis",
-    (which, key) => express.nodeRedis[which].increment(key),
-  ],
-  [
-    "@nestjs/throttler, allowed",
-    "throttler-storage-redis 1.2.0",
-    "ioredis",
-    (which, key) => throttled(which, key, 1e9),
-  ],
-  [
-    "@nestjs/throttler, denied",
-    "throttler-storage-redis 1.2.0",
-    "ioredis",
-    (which, key) => throttled(which, `${key}:d`, 1),
-  ],
-  ["rate-limiter-flexible", "RateLimiterRedis 11.4.0", "ioredis", (which, key) => flexible.ioredis[which].consume(key)],
-  [
-    "rate-limiter-flexible",
-    "RateLimiterRedis 11.4.0",
-    "node-redis",
-    (which, key) => flexible.nodeRedis[which].consume(key),
-  ],
+  ["express-rate-limit", "rate-limit-redis 6.0.1", "ioredis", onIoredis],
+  ["express-rate-limit", "rate-limit-redis 6.0.1", "node-redis", onNodeRedis],
+  ["@nestjs/throttler, allowed", "throttler-storage-redis 1.2.0", "ioredis", throttler(1e9)],
+  ["@nestjs/throttler, denied", "throttler-storage-redis 1.2.0", "ioredis", throttler(1)],
+  ["rate-limiter-flexible", "RateLimiterRedis 11.4.0", "ioredis", flexible(ioredis, {})],
+  ["rate-limiter-flexible", "RateLimiterRedis 11.4.0", "node-redis", flexible(nodeRedis, { useRedisPackage: true })],
 ];
 
 async function cpuSeconds() {
@@ -154,12 +124,13 @@ async function measure(ask) {
 
 const median = (values) => [...values].sort((one, other) => one - other)[Math.floor(values.length / 2)];
 
-const found = PAIRS.map(() => ({ ours: [], theirs: [] }));
+/** The figures of all rounds, for our store and theirs of each pair. */
+const found = PAIRS.map(() => [[], []]);
 for (let round = -1; round < ROUNDS; round += 1) {
   await admin.flushall();
-  for (let at = 0; at < PAIRS.length; at += 1) {
-    for (const which of round % 2 === 0 ? ["ours", "theirs"] : ["theirs", "ours"]) {
-      const measured = await measure((key) => PAIRS[at][3](which, `${at}:${which}:${key}`));
+  for (const [at, [, , , asks]] of PAIRS.entries()) {
+    for (const which of round % 2 === 0 ? [0, 1] : [1, 0]) {
+      const measured = await measure((key) => asks[which](`${at}:${which}:${key}`));
       // The first round opens connections and loads scripts.
       if (round >= 0) found[at][which].push(measured);
     }
@@ -172,7 +143,7 @@ const lines = [
 ];
 let missed = 0;
 for (const [at, [name, theirs, library]] of PAIRS.entries()) {
-  const { ours, theirs: others } = found[at];
+  const [ours, others] = found[at];
   const cpu = (list) => median(list.map(({ cpuUs }) => cpuUs));
   const rate = (list) => Math.round(median(list.map(({ perSecond }) => perSecond)) / 100) * 100;
   const ratio = median(ours.map(({ cpuUs }, round) => cpuUs / others[round].cpuUs));
