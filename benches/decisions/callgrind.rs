@@ -2,120 +2,75 @@
 
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
 
-use crate::held_clock::Pacer;
-use crate::peers::Scripts;
-use crate::report::{Column, Table};
-use crate::server::{Host, Persistence, Time, Tool};
-use crate::workload::{Workload, PIPELINE};
-use crate::Result;
-use support::{Conn, Server};
+use crate::report::Table;
+use crate::server;
+use crate::throttle;
+use crate::workload::{load_scripts, Scripts, Workload, PIPELINE};
+use crate::{Effort, Result};
+use support::{Conn, Server, START_US};
 
 /// Exchanges before the counted ones, so that nothing is counted that happens only the first time.
-const WARM_UP: usize = 50;
+const WARM_UP: u64 = 50;
 
-/// The last of them, made with the counting already on.
-const LAST_OF_WARM_UP: usize = 4;
+/// The time at which the clock begins. It isn't a whole second, which scripts would write in fewer digits.
+const BEGIN_US: i64 = START_US + 123_456;
 
-/// Exchanges that are counted together. The result is the median of several counts, as some include the server's cron.
-const BATCH: usize = 5;
-
-/// Rows with expensive decisions make fewer of them, so that none takes much longer than this without callgrind.
-const LONG: Duration = Duration::from_secs(2);
-
-/// A server under callgrind for each column.
-pub struct Meter {
-    lanes: Vec<(Host, Conn)>,
-    /// Decisions that are counted in each row.
-    decisions: usize,
+/// Measures these rows, after the command with which all costs are compared.
+pub fn table(
+    title: &str,
+    effort: &Effort,
+    rows: impl Fn(&Scripts) -> Vec<Workload> + Sync,
+) -> Table {
+    let column = |aof| count_rows(aof, effort.counted, &rows);
+    let [bare, aof] = thread::scope(|scope| {
+        let columns = [false, true].map(|aof| scope.spawn(move || column(aof)));
+        columns.map(|column| column.join().unwrap())
+    });
+    let mut table = Table::new(title, &[("bare", 0), ("AOF", 0)]);
+    for ((row, bare), (_, aof)) in bare.into_iter().zip(aof) {
+        table.add(&row.name, row.peer, bare.and_then(|bare| Ok(vec![bare, aof?])));
+    }
+    table
 }
 
-impl Meter {
-    /// The columns of all tables of instructions.
-    pub const COLUMNS: [Column; 2] = [
-        Column { name: "bare", decimals: 0, compared: true },
-        Column { name: "AOF", decimals: 0, compared: true },
-    ];
-
-    pub fn start(time: Time, decisions: usize) -> Meter {
-        let lanes = [Persistence::Bare, Persistence::Aof].map(|setting| {
-            let host = Host::start(Tool::Callgrind, setting, time);
-            let conn = host.server.conn();
-            (host, conn)
-        });
-        Meter { lanes: lanes.into(), decisions }
-    }
-
-    /// The peers' scripts, which all servers have.
-    pub fn scripts(&self) -> Scripts {
-        self.lanes[0].0.scripts.clone()
-    }
-
-    /// Counts a workload on empty servers and adds the row.
-    pub fn add(&mut self, table: &mut Table, workload: &Workload, peer: Option<&str>) {
-        let decisions = self.decisions;
-        let counts: Result<Vec<_>> = thread::scope(|scope| {
-            let start =
-                |(host, conn)| scope.spawn(move || count(host, conn, &workload.clone(), decisions));
-            let threads: Vec<_> =
-                self.lanes.iter_mut().map(|(host, conn)| start((&*host, conn))).collect();
-            threads
-                .into_iter()
-                .map(|it| it.join().unwrap_or(Err("a thread panicked".into())))
-                .collect()
-        });
-        let unexpected: usize = counts.iter().flatten().map(|(_, unexpected)| unexpected).sum();
-        let figures = counts.map(|counts| counts.into_iter().map(|(each, _)| each).collect());
-        table.add(&workload.name, peer, figures);
-        if unexpected > 0 {
-            table.remark(format!("{unexpected} of {} answered otherwise", 2 * decisions));
-        }
-    }
-}
-
-/// Instructions for a decision, including work other than the commands: the event loop and the system calls' user side. And
-/// the number of replies that were not as expected.
-fn count(
-    host: &Host,
-    conn: &mut Conn,
-    workload: &Workload,
-    decisions: usize,
-) -> Result<(f64, usize)> {
-    conn.cmd("FLUSHALL");
-    workload.prepare(host, conn)?;
-    let mut pacer = workload.pacer(host);
-    let mut run = |pacer: &mut Pacer<'_>, exchanges: usize| {
-        workload.run_paced(conn, pacer, exchanges * PIPELINE)
+/// Counts the instructions for a decision of each row, on one server.
+fn count_rows(
+    aof: bool,
+    decisions: u64,
+    rows: &impl Fn(&Scripts) -> Vec<Workload>,
+) -> Vec<(Workload, Result<f64>)> {
+    let builder = server::builder()
+        // Children too, as the server may be a shell script that starts the real one.
+        .tool(["valgrind", "--tool=callgrind", "--instr-atstart=no"])
+        .tool(["--trace-children=yes", "--callgrind-out-file=/dev/null"])
+        .config("jemalloc-bg-thread no");
+    let server = if aof { builder.aof() } else { builder }.with_clock_at(BEGIN_US);
+    let mut conn = server.conn();
+    // The cron runs by the machine's clock. In a server that is fifty times slower it would take fifty times the share.
+    conn.cmd("DEBUG PAUSE-CRON 1");
+    let rows = [vec![throttle::set_ex()], rows(&load_scripts(&mut conn))].concat();
+    let count = |mut row: Workload| {
+        eprintln!("  {}{}", row.name, if aof { ", AOF" } else { "" });
+        let counted = count(&server, &mut conn, &mut row, decisions);
+        (row, counted)
     };
-    let started = Instant::now();
-    run(&mut pacer, 1)?;
-    let most = (LONG.as_secs_f64() / started.elapsed().as_secs_f64()).ceil() as usize;
-    let exchanges = decisions.div_ceil(PIPELINE).min(most);
-    run(&mut pacer, WARM_UP.min(most) - 1)?;
-    monitor(&host.server, "instrumentation on")?;
-    let mut count = || {
-        run(&mut pacer, LAST_OF_WARM_UP.min(exchanges))?;
-        let mut unexpected = 0;
-        let mut each = Vec::new();
-        for _ in 0..exchanges.div_ceil(BATCH) {
-            let before = instructions(&host.server)?;
-            unexpected += run(&mut pacer, BATCH.min(exchanges))?;
-            let passed = instructions(&host.server)? - before;
-            each.push(passed / (BATCH.min(exchanges) * PIPELINE) as f64);
-        }
-        Ok((median(each), unexpected))
-    };
-    let counted = count();
-    monitor(&host.server, "instrumentation off")?;
-    host.tick(0);
-    counted
+    rows.into_iter().map(count).collect()
 }
 
-/// The middle one of some figures.
-pub fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
+/// Instructions for a decision, including work other than the commands: the event loop and the system calls' user side.
+fn count(server: &Server, conn: &mut Conn, row: &mut Workload, decisions: u64) -> Result<f64> {
+    let clock = Some(server.clock());
+    row.prepare(clock, conn)?;
+    let mut run = |exchanges| (0..exchanges).try_for_each(|_| row.run(clock, conn).map(drop));
+    run(WARM_UP)?;
+    monitor(server, "instrumentation on")?;
+    run(1)?;
+    let before = instructions(server)?;
+    run(decisions / PIPELINE)?;
+    let passed = instructions(server)? - before;
+    monitor(server, "instrumentation off")?;
+    Ok(passed / decisions as f64)
 }
 
 /// Instructions so far, of all threads.

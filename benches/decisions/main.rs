@@ -7,9 +7,7 @@
 
 mod callgrind;
 mod cpu_time;
-mod held_clock;
 mod memory;
-mod peers;
 mod report;
 mod reserve;
 mod server;
@@ -19,11 +17,11 @@ mod window;
 mod workload;
 
 use std::fs;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use report::Table;
+use support::{root, target_dir};
 
 /// A failure of a measurement, in words: the error reply of the server, or why there is no figure.
 type Result<T> = std::result::Result<T, String>;
@@ -31,54 +29,36 @@ type Result<T> = std::result::Result<T, String>;
 /// The number of measurements.
 struct Effort {
     /// Decisions counted in each row of a table of instructions.
-    counted: usize,
-    /// Events in the windows, and reservations next to the measured ones.
-    window_sizes: &'static [u64],
-    others: &'static [u64],
+    counted: u64,
+    /// The most events or reservations of a key in these tables.
+    largest_key: u64,
     /// Rounds of each measurement of time, and their length.
     rounds: usize,
     round: Duration,
 }
 
-const FULL: Effort = Effort {
-    counted: 2_500,
-    window_sizes: &[10, 100, 1_000, 10_000],
-    others: &[0, 10, 100, 10_000],
-    rounds: 9,
-    round: Duration::from_millis(200),
-};
-
-const QUICK: Effort = Effort {
-    counted: 750,
-    window_sizes: &[10, 100],
-    others: &[0, 10],
-    rounds: 3,
-    round: Duration::from_millis(100),
-};
+const FULL: Effort =
+    Effort { counted: 2_500, largest_key: 10_000, rounds: 9, round: Duration::from_millis(200) };
+const QUICK: Effort =
+    Effort { counted: 750, largest_key: 100, rounds: 3, round: Duration::from_millis(100) };
 
 type MeasureSection = fn(&Effort) -> Result<Table>;
 
 const SECTIONS: [(&str, MeasureSection); 7] = [
-    ("throttle", |effort| throttle::table(effort.counted)),
-    ("several", |effort| throttle::several(effort.counted)),
-    ("window", |effort| window::table(effort.counted, effort.window_sizes)),
-    ("reserve", |effort| reserve::table(effort.counted, effort.others)),
-    ("time", |effort| cpu_time::table(effort.rounds, effort.round)),
-    ("shaper", |effort| shaper::table(effort.rounds, effort.round)),
-    ("memory", |_| memory::table()),
+    ("throttle", throttle::table),
+    ("several", throttle::several),
+    ("window", window::table),
+    ("reserve", reserve::table),
+    ("time", cpu_time::table),
+    ("shaper", shaper::table),
+    ("memory", memory::table),
 ];
 
 fn main() -> ExitCode {
     // Cargo adds `--bench`.
-    let (options, wanted): (Vec<_>, Vec<_>) =
-        std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
-    let is_section = |wanted: &String| SECTIONS.iter().any(|(name, _)| name == wanted);
-    let is_option = |option: &String| ["--bench", "--quick"].contains(&option.as_str());
-    if !wanted.iter().all(is_section) || !options.iter().all(is_option) {
-        eprintln!("known: {} | --quick", SECTIONS.map(|(name, _)| name).join(" | "));
-        return ExitCode::FAILURE;
-    }
-    match run(&wanted, options.contains(&"--quick".to_owned())) {
+    let arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+    let (quick, wanted): (Vec<_>, Vec<_>) = arguments.partition(|argument| argument == "--quick");
+    match run(&wanted, !quick.is_empty()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -88,25 +68,25 @@ fn main() -> ExitCode {
 }
 
 fn run(wanted: &[String], quick: bool) -> Result<()> {
-    let effort = if quick { &QUICK } else { &FULL };
-    let environment = server::describe();
+    let names = SECTIONS.map(|(name, _)| name);
+    if !wanted.iter().all(|wanted| names.contains(&wanted.as_str())) {
+        return Err(format!("known: {} | --quick", names.join(" | ")));
+    }
+    let effort = if quick { QUICK } else { FULL };
+    let environment = server::environment();
     let mut tables = Vec::new();
-    for (name, section) in SECTIONS {
+    for (name, measure) in SECTIONS {
         if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
             eprintln!("{name}");
-            let table = section(effort)?;
+            let table = measure(&effort)?;
             println!("\n{}", table.to_markdown());
-            tables.push(table);
+            tables.push((name, table));
         }
     }
     let page = report::page(&environment, &tables)?;
-    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = if quick || !wanted.is_empty() {
-        Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench")
-    } else {
-        project.join("docs")
-    };
-    let write =
-        || fs::create_dir_all(&folder).and_then(|()| fs::write(folder.join("benchmarks.md"), page));
-    write().map_err(|error| error.to_string())
+    let is_whole = wanted.is_empty() && !quick;
+    let folder = if is_whole { root().join("docs") } else { target_dir().join("bench") };
+    fs::create_dir_all(&folder)
+        .and_then(|()| fs::write(folder.join("benchmarks.md"), page))
+        .map_err(|error| error.to_string())
 }

@@ -1,165 +1,77 @@
 //! Reservations compared with the Lua scripts that people use: instructions for taking one and ending it.
 
-use crate::callgrind::Meter;
-use crate::peers::Scripts;
+use crate::callgrind;
 use crate::report::Table;
-use crate::server::Time;
-use crate::throttle;
-use crate::window::PERIOD_US;
-use crate::workload::{allowed, Workload, PIPELINE};
-use crate::Result;
+use crate::workload::{Scripts, Workload, PIPELINE};
+use crate::{Effort, Result};
 use support::START_US;
 
-/// The number of decisions in an exchange, so that a key never has two of them at once.
-const KEYS: u64 = PIPELINE as u64;
-
-/// With more other reservations than this there is one key, which holds the reservations of an exchange together.
-const MOST_IN_EACH_KEY: u64 = 100;
-
-/// Events in the window of each key, in addition to the reservations.
+/// Events in the window of each key, in addition to the reservations. One of them leaves it at each reservation.
 const EVENTS: u64 = 100;
+const PACE_US: u64 = 60_000_000 / EVENTS;
 
-/// Room for the measured reservations.
-const ROOM: u64 = PIPELINE as u64;
-
-/// The lease of reservations that outlast the run: a year.
-const LONG_LEASE_MS: u64 = 31_536_000_000;
-
-/// The lease of the measured ones.
-const LEASE_MS: u64 = 20_000;
-
-/// The name of a row.
-fn row(what: &str, others: u64) -> String {
-    format!("{what}, {others} others")
-}
-
-fn key(number: u64, others: u64) -> String {
-    format!("work:{:02}", number % keys(others))
-}
-
-fn keys(others: u64) -> u64 {
-    if others > MOST_IN_EACH_KEY {
-        1
-    } else {
-        KEYS
-    }
-}
+/// The lease of the other reservations, which outlast the run: a year.
+const LONG_LEASE_MS: i64 = 31_536_000_000;
 
 /// As long as an id that the module makes.
-fn own_id(number: u64) -> String {
-    format!("{number:022}")
+const OWN_ID: &str = "0000000000000000<number>";
+
+/// A reservation taken and ended on keys that have others.
+fn row(name: &str, others: u64, ask: impl Into<String>, end: impl Into<String>) -> Workload {
+    Workload::new(format!("{name}, {others} others"), PIPELINE, ask).ended_by(end).allowed()
 }
 
-/// A place in a semaphore, taken and released.
-fn release(others: u64) -> Workload {
-    let limit = others + ROOM;
-    Workload::new(row("RL.ACQUIRE + RL.RELEASE", others), move |i| {
-        format!("RL.ACQUIRE {} {limit} 0", key(i, others))
-    })
-    .settled_by(move |i, id| format!("RL.RELEASE {} {}", key(i, others), id))
-    .prepared_by(held_for_long(others, limit, "0"))
-    .expecting(allowed)
+/// The commands that add the others to a key of the scripts.
+fn zset_of_others(key: &str, others: u64) -> Vec<String> {
+    let ends_ms = START_US / 1000 + LONG_LEASE_MS;
+    (0..others).map(|other| format!("ZADD {key} {ends_ms} other:{other:016}")).collect()
 }
 
-/// A reservation that becomes an event, in a full window that an event leaves at each call. The options begin with a blank.
-fn apply(options: &'static str, others: u64) -> Workload {
-    let limit = others + EVENTS + ROOM;
-    let acquire = move |i| format!("RL.ACQUIRE {} {limit} 60{options}", key(i, others));
-    let settle = move |i: u64, id: &str| format!("RL.APPLY {} {}", key(i, others), id);
-    let pace_us = PERIOD_US as f64 / (EVENTS * KEYS) as f64;
-    let filling = Workload::new("filling", acquire).settled_by(settle).paced(pace_us);
-    Workload::new(row(&format!("RL.ACQUIRE{options} + RL.APPLY"), others), acquire)
-        .settled_by(settle)
-        .paced(pace_us)
-        .led_in_by(filling, (EVENTS * KEYS) as usize)
-        .prepared_by(held_for_long(others, limit, "60"))
-        .expecting(allowed)
-}
+/// Places in a semaphore that are taken and given back, and reservations that become events of a full window.
+fn rows(scripts: &Scripts, others: u64) -> [Workload; 5] {
+    let limit = others + 1;
+    let acquire = format!("RL.ACQUIRE <key> {limit} 0");
+    let held = vec![format!("{acquire} LEASE {LONG_LEASE_MS}"); others as usize];
+    let semaphore = format!("{} 1 <key> <ms> {limit} <ms+20000> {OWN_ID}", scripts["semaphore"]);
+    let own = row("RL.ACQUIRE + RL.RELEASE", others, acquire, "RL.RELEASE <key> <id>");
+    let lua = row("semaphore Lua + ZREM", others, semaphore, format!("ZREM <key> {OWN_ID}"));
 
-/// The commands that make the other reservations in one key, and copy it to the rest.
-fn held_for_long(others: u64, limit: u64, period: &str) -> Vec<String> {
-    let first = key(0, others);
-    let acquire = format!("RL.ACQUIRE {first} {limit} {period} LEASE {LONG_LEASE_MS}");
-    let copies =
-        (1..keys(others)).map(|number| format!("COPY {first} {} REPLACE", key(number, others)));
-    let copies = copies.filter(|_| others > 0);
-    std::iter::repeat_n(acquire, others as usize).chain(copies).collect()
-}
-
-/// Milliseconds of the clients' clock at call number `i`, with `EVENTS` a period for each key.
-fn now_ms(i: u64) -> u64 {
-    START_US.unsigned_abs() / 1000 + i * (PERIOD_US / 1000) / (EVENTS * KEYS)
-}
-
-/// A place in a semaphore, taken by a script and released by ZREM.
-fn lua_release(scripts: &Scripts, others: u64) -> Workload {
-    let script = scripts.semaphore.clone();
-    let limit = others + ROOM;
-    Workload::new(row("semaphore Lua + ZREM", others), move |i| {
-        let (key, now, id) = (key(i, others), now_ms(i), own_id(i));
-        let ends = now + LEASE_MS;
-        format!("EVALSHA {script} 1 {key} {now} {limit} {ends} {id}")
-    })
-    .settled_by(move |i, _: &str| format!("ZREM {} {}", key(i, others), own_id(i)))
-    .prepared_by(zset_of_others(others, ""))
-    .expecting(allowed)
-}
-
-/// A reservation that becomes an event, by two scripts, in a full window that an event leaves at each call.
-fn lua_apply(scripts: &Scripts, others: u64) -> Workload {
-    let (acquire, apply) = (scripts.acquire.clone(), scripts.apply.clone());
-    let limit = others + EVENTS + ROOM;
-    let filling = (0..EVENTS * KEYS)
-        .map(move |i| format!("ZADD {}:events {} {}", key(i, others), now_ms(i), own_id(i)));
-    let made = filling.chain(zset_of_others(others, ":reserved"));
-    Workload::new(row("acquire Lua + apply Lua", others), move |i| {
-        let i = EVENTS * KEYS + i;
-        let (key, now, id) = (key(i, others), now_ms(i), own_id(i));
-        let (before, ends) = (now - PERIOD_US / 1000, now + LEASE_MS);
-        format!(
-            "EVALSHA {acquire} 2 {key}:events {key}:reserved {now} {before} {limit} {ends} {id}"
-        )
-    })
-    .settled_by(move |i, _: &str| {
-        let i = EVENTS * KEYS + i;
-        let (key, now, id) = (key(i, others), now_ms(i), own_id(i));
-        format!("EVALSHA {apply} 2 {key}:events {key}:reserved {now} {id} 60")
-    })
-    .prepared_by(made)
-    .expecting(allowed)
-}
-
-/// The commands that make them for the scripts, in each key's ZSET of reservations.
-fn zset_of_others(others: u64, suffix: &'static str) -> impl Iterator<Item = String> {
-    let ends = now_ms(0) + LONG_LEASE_MS;
-    (0..keys(others)).flat_map(move |number| {
-        let key = key(number, others);
-        (0..others)
-            .map(move |other| format!("ZADD {key}{suffix} {} other:{other:016}", ends + other))
-    })
+    let limit = others + EVENTS + 1;
+    let acquire = format!("RL.ACQUIRE <key> {limit} 60");
+    let held_next_to_events = vec![format!("{acquire} LEASE {LONG_LEASE_MS}"); others as usize];
+    let applied = |options: &str| {
+        let name = format!("RL.ACQUIRE{options} + RL.APPLY");
+        row(&name, others, format!("{acquire}{options}"), "RL.APPLY <key> <id>")
+            .filled_by(EVENTS, PACE_US)
+            .prepared_by(held_next_to_events.clone())
+            .paced(PACE_US)
+    };
+    let keys = "2 <key>:events <key>:reserved";
+    let acquire = &scripts["acquire"];
+    let acquire = format!("{acquire} {keys} <ms> <ms-60000> {limit} <ms+20000> {OWN_ID}");
+    let apply = format!("{} {keys} <ms> {OWN_ID} 60", scripts["apply"]);
+    let lua_applied = row("acquire Lua + apply Lua", others, acquire, apply)
+        .filled_by(EVENTS, PACE_US)
+        .prepared_by(zset_of_others("<key>:reserved", others))
+        .paced(PACE_US);
+    [
+        own.prepared_by(held).peer(&lua.name),
+        lua.prepared_by(zset_of_others("<key>", others)),
+        applied("").peer(&lua_applied.name),
+        // With the options that a lease uses.
+        applied(" ATMOST COUNTLAPSED").peer(applied("").name),
+        lua_applied,
+    ]
 }
 
 /// Counts them all.
-pub fn table(decisions: usize, others: &[u64]) -> Result<Table> {
-    let mut meter = Meter::start(Time::Held, decisions);
+pub fn table(effort: &Effort) -> Result<Table> {
     let title = format!(
-        "Instructions of the whole server per reservation, taken and ended (one key, or {KEYS} in turn with up to \
-         {MOST_IN_EACH_KEY} others; windows of {EVENTS} events; pipeline 50)"
+        "Instructions of the whole server per reservation, taken and ended ({PIPELINE} keys in turn, windows of {EVENTS} \
+         events, pipeline {PIPELINE})"
     );
-    let mut table = Table::new("reserve", title, &Meter::COLUMNS);
-    let scripts = meter.scripts();
-    meter.add(&mut table, &throttle::set_ex(), None);
-    for &others in others {
-        let lua = lua_release(&scripts, others);
-        meter.add(&mut table, &release(others), Some(&lua.name));
-        meter.add(&mut table, &lua, None);
-        if others <= MOST_IN_EACH_KEY {
-            let (plain, lua) = (apply("", others), lua_apply(&scripts, others));
-            meter.add(&mut table, &plain, Some(&lua.name));
-            // With the options that a lease uses.
-            meter.add(&mut table, &apply(" ATMOST COUNTLAPSED", others), Some(&plain.name));
-            meter.add(&mut table, &lua, None);
-        }
-    }
-    Ok(table)
+    let others = [0, 10, 10_000].into_iter().filter(|others| *others <= effort.largest_key);
+    let rows =
+        |scripts: &Scripts| others.clone().flat_map(|others| rows(scripts, others)).collect();
+    Ok(callgrind::table(&title, effort, rows))
 }

@@ -1,157 +1,62 @@
 //! Instructions of RL.WINDOW compared with the ZSET recipes, from 10 to 10,000 events in the window.
 
-use crate::callgrind::Meter;
-use crate::peers::Scripts;
+use crate::callgrind;
 use crate::report::Table;
-use crate::server::Time;
-use crate::throttle;
-use crate::workload::{allowed, denied, Workload};
-use crate::Result;
-use support::START_US;
+use crate::workload::{Scripts, Workload, PIPELINE};
+use crate::{Effort, Result};
 
-/// Every window is this long.
-pub const PERIOD_US: u64 = 60_000_000;
-
-/// The sizes of windows with buckets, by the calendar, and from the first event on.
-const OTHER_SIZES: [u64; 2] = [10, 100];
-
-/// The share of an event by which calls are slower, as the calls of one exchange come a little faster than the exchanges do,
-/// which matters in a small window. It is less than one event, so that the window stays full.
-const JITTER: f64 = 0.5;
-
-/// A kind of window that RL.WINDOW keeps.
-#[derive(Clone, Copy)]
-struct WindowVariant {
-    name: &'static str,
-    options: &'static str,
-    /// The factor by which calls must be slower than events leave, because of the jitter of the pace, and because events
-    /// may count for a bucket longer.
-    slack: f64,
-}
-
-/// The kinds; the first is the exact one (above 4096 events: exact but for a 4096th of the period).
-const KINDS: [WindowVariant; 4] = [
-    WindowVariant { name: "RL.WINDOW", options: "", slack: 1.02 },
-    WindowVariant { name: "RL.WINDOW BUCKETS 10", options: "BUCKETS 10", slack: 1.14 },
-    WindowVariant { name: "RL.WINDOW FIXED", options: "FIXED", slack: 1.02 },
-    WindowVariant { name: "RL.WINDOW FIXED FROM first", options: "FIXED FROM first", slack: 1.02 },
+/// Windows of 60 seconds: the options of RL.WINDOW, the limit, and the time in which one event leaves a full window, which
+/// is longer if events count until the end of their bucket. Without options the window is exact, but for a 4096th of the
+/// period above 4096 events.
+const WINDOWS: [(&str, u64, u64); 6] = [
+    ("", 10, 6_000_000),
+    ("", 100, 600_000),
+    ("", 10_000, 6_000),
+    (" BUCKETS 10", 100, 660_000),
+    (" FIXED", 100, 600_000),
+    (" FIXED FROM first", 100, 600_000),
 ];
 
-/// The name of a row.
-fn row(what: &str, events: u64, verdict: &str) -> String {
-    format!("{what}, {events} events, {verdict}")
+/// Calls about windows that were filled by 1.5 times as many calls as the limit allows.
+fn row(name: &str, ask: &str, events: u64, pace_us: u64, verdict: &str) -> Workload {
+    let name = format!("{name}, {events} events, {verdict}");
+    Workload::new(name, PIPELINE, ask).filled_by(events * 3 / 2, pace_us)
 }
 
-impl WindowVariant {
-    /// Steady state: each call comes when one event leaves, so that the window stays full and the call is allowed.
-    fn allowed(self, events: u64) -> Workload {
-        self.calls(events, "allowed")
-            .led_in_by(self.calls(events, "filling"), filling(events))
-            .expecting(allowed)
-    }
-
-    /// A full window while the clock stands. The first command takes what is left.
-    fn denied(self, events: u64) -> Workload {
-        let WindowVariant { name, options, .. } = self;
-        let command = format!("RL.WINDOW window {events} 60 {options}");
-        Workload::new(row(name, events, "denied"), move |_| command.clone())
-            .led_in_by(self.calls(events, "filling"), filling(events))
-            .prepared_by([format!("RL.WINDOW window {events} 60 {events} {options} ATMOST")])
-            .expecting(denied)
-    }
-
-    fn calls(self, events: u64, verdict: &str) -> Workload {
-        let WindowVariant { name, options, slack } = self;
-        let command = format!("RL.WINDOW window {events} 60 {options}");
-        Workload::new(row(name, events, verdict), move |_| command.clone())
-            .paced((slack + JITTER / events as f64) * PERIOD_US as f64 / events as f64)
-    }
+/// Calls of which each comes when one event leaves, and calls while the clock stands.
+fn own_rows((options, events, pace_us): (&str, u64, u64)) -> [Workload; 2] {
+    let name = format!("RL.WINDOW{options}");
+    let call = format!("RL.WINDOW <key> {events} 60{options}");
+    let rest = format!("RL.WINDOW <key> {events} 60 {events}{options} ATMOST");
+    let allowed = row(&name, &call, events, pace_us, "allowed").paced(pace_us).allowed();
+    let denied = row(&name, &call, events, pace_us, "denied").prepared_by([rest]).denied();
+    [
+        allowed.peer(format!("ZSET MULTI, {events} events, allowed")),
+        denied.peer(format!("ZSET Lua, {events} events, denied")),
+    ]
 }
 
-/// The calls that bring an empty window to its steady state: 1.5 times the limit, and enough for the pace to settle.
-fn filling(events: u64) -> usize {
-    1000.max(events as usize * 3 / 2)
+fn peer_rows(scripts: &Scripts, events: u64) -> [Workload; 3] {
+    let pace_us = 60_000_000 / events;
+    // People pipeline this transaction. It adds the event before it decides.
+    let multi = "MULTI\nZADD <key> <ms> <ms>:<number>\nZREMRANGEBYSCORE <key> 0 <ms-60000>\n\
+                 ZCARD <key>\nEXPIRE <key> 60\nEXEC";
+    let lua = format!("{} 1 <key> <ms> <ms-60000> {events} <ms>:<number> 60", scripts["window"]);
+    [
+        row("ZSET MULTI", multi, events, pace_us, "allowed").paced(pace_us),
+        row("ZSET Lua", &lua, events, pace_us, "allowed").paced(pace_us).allowed(),
+        row("ZSET Lua", &lua, events, pace_us, "denied").denied(),
+    ]
 }
 
-/// Milliseconds of the clients' clock when event number `i` comes, at a pace of `events` in each period.
-fn now_ms(i: u64, events: u64) -> u64 {
-    START_US.unsigned_abs() / 1000 + i * (PERIOD_US / 1000) / events
-}
-
-/// Fills the ZSETs of the recipes: events `0..events`, evenly over one period.
-fn filled_zset(key: &str, events: u64) -> Vec<String> {
-    let members: Vec<String> =
-        (0..events).map(|i| format!("{} {}", now_ms(i, events), member(i, events))).collect();
-    members.chunks(500).map(|chunk| format!("ZADD {key} {}", chunk.join(" "))).collect()
-}
-
-/// A member in its usual form: the time, and a number that makes it unique.
-fn member(i: u64, events: u64) -> String {
-    format!("{}:{:06}", now_ms(i, events), i % 1_000_000)
-}
-
-/// The Lua script, each call when one event leaves.
-fn lua_allowed(scripts: &Scripts, events: u64) -> Workload {
-    let script = scripts.window.clone();
-    // Whole milliseconds may keep an event a moment longer.
-    let limit = events + 1;
-    Workload::new(row("ZSET Lua", events, "allowed"), move |i| {
-        let i = events + i;
-        let (now, member) = (now_ms(i, events), member(i, events));
-        let before = now - PERIOD_US / 1000;
-        format!("EVALSHA {script} 1 window {now} {before} {limit} {member} 60")
-    })
-    .prepared_by(filled_zset("window", events))
-    .expecting(allowed)
-}
-
-/// The Lua script at a standing clock.
-fn lua_denied(scripts: &Scripts, events: u64) -> Workload {
-    let script = scripts.window.clone();
-    let now = now_ms(events - 1, events);
-    let before = now - PERIOD_US / 1000;
-    Workload::new(row("ZSET Lua", events, "denied"), move |i| {
-        format!("EVALSHA {script} 1 window {now} {before} {events} {now}:{:06} 60", i % 1_000_000)
-    })
-    .prepared_by(filled_zset("window", events))
-    .expecting(denied)
-}
-
-/// The transaction that people pipeline. It adds the event before it decides.
-fn transaction(events: u64) -> Workload {
-    Workload::new(row("ZSET MULTI", events, "allowed"), move |i| {
-        let i = events + i;
-        let (now, member) = (now_ms(i, events), member(i, events));
-        let before = now - PERIOD_US / 1000;
-        format!(
-            "MULTI\nZADD window {now} {member}\nZREMRANGEBYSCORE window 0 {before}\nZCARD window\n\
-             EXPIRE window 60\nEXEC"
-        )
-    })
-    .prepared_by(filled_zset("window", events))
-}
-
-/// Counts them all, each with one key.
-pub fn table(decisions: usize, sizes: &[u64]) -> Result<Table> {
-    let mut meter = Meter::start(Time::Held, decisions);
-    let title = "Instructions of the whole server per decision about a full window of 60 s (one key, pipeline 50)";
-    let mut table = Table::new("window", title, &Meter::COLUMNS);
-    let scripts = meter.scripts();
-    meter.add(&mut table, &throttle::set_ex(), None);
-    for (index, kind) in KINDS.into_iter().enumerate() {
-        for &events in sizes.iter().filter(|size| index == 0 || OTHER_SIZES.contains(size)) {
-            let [multi, lua] =
-                [row("ZSET MULTI", events, "allowed"), row("ZSET Lua", events, "denied")];
-            meter.add(&mut table, &kind.allowed(events), Some(&multi));
-            meter.add(&mut table, &kind.denied(events), Some(&lua));
-        }
-    }
-    for &events in sizes {
-        for workload in
-            [transaction(events), lua_allowed(&scripts, events), lua_denied(&scripts, events)]
-        {
-            meter.add(&mut table, &workload, None);
-        }
-    }
-    Ok(table)
+/// Counts them all.
+pub fn table(effort: &Effort) -> Result<Table> {
+    let title = "Instructions of the whole server per decision about a full window of 60 s (50 keys in turn, pipeline 50)";
+    let rows = |scripts: &Scripts| {
+        let windows = WINDOWS.into_iter().filter(|(_, events, _)| *events <= effort.largest_key);
+        let peers = [10, 100, 10_000].into_iter().filter(|events| *events <= effort.largest_key);
+        let peers = peers.flat_map(|events| peer_rows(scripts, events));
+        windows.flat_map(own_rows).chain(peers).collect()
+    };
+    Ok(callgrind::table(title, effort, rows))
 }

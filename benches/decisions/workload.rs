@@ -1,182 +1,212 @@
 //! A kind of decision that is measured.
 
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
-use crate::held_clock::Pacer;
-use crate::server::Host;
 use crate::Result;
-use support::{error_line, text, Conn, Value};
+use support::{elements, error_line, flat, limited, text, Clock, Conn, Value};
 
 /// Decisions in one pipelined exchange.
-pub const PIPELINE: usize = 50;
+pub const PIPELINE: u64 = 50;
 
-type MakeCall = Arc<dyn Fn(u64) -> String + Send + Sync>;
-type Settle = Arc<dyn Fn(u64, &str) -> String + Send + Sync>;
+/// The Lua scripts that people use today, written for this comparison. Nobody uses `several` yet.
+const SCRIPTS: [(&str, &str); 6] = [
+    ("gcra", include_str!("peers/gcra.lua")),
+    ("window", include_str!("peers/window.lua")),
+    ("acquire", include_str!("peers/acquire.lua")),
+    ("apply", include_str!("peers/apply.lua")),
+    ("semaphore", include_str!("peers/semaphore.lua")),
+    ("several", include_str!("peers/several.lua")),
+];
 
-/// A row of a table. Commands are texts, one a line, without quoting.
+/// What calls each of the scripts on a server: `EVALSHA` with its SHA-1 sum.
+pub type Scripts = HashMap<&'static str, String>;
+
+pub fn load_scripts(conn: &mut Conn) -> Scripts {
+    let mut load = |source| format!("EVALSHA {}", conn.text(["SCRIPT", "LOAD", source]));
+    SCRIPTS.map(|(name, source)| (name, load(source))).into()
+}
+
+/// A row of a table. Its texts are commands, one a line, without quoting, in which these words stand for something:
+///
+/// - `<key>`: the key of the decision, 11 bytes
+/// - `<us>`, `<ms>`: the time of the held clock; `<ms-60000>`, `<ms+20000>`: a minute before, and 20 seconds later
+/// - `<number>`: six digits that differ between decisions
+/// - `<id>`: the id that the module made for a reservation, in the text that ends it
 #[derive(Clone)]
 pub struct Workload {
     pub name: String,
-    lead_in: Option<(Box<Workload>, usize)>,
+    pub peer: Option<String>,
+    /// Decisions are about this many keys in turn.
+    keys: u64,
+    ask: String,
+    end: Option<String>,
+    /// The first integer of the reply to each decision.
+    expected: Option<RangeInclusive<i64>>,
+    /// The decisions that fill a key, and the time that passes before each.
+    filling: (u64, u64),
     prepare: Vec<String>,
-    ask: MakeCall,
-    settle: Option<Settle>,
-    expected: fn(&Value) -> bool,
-    pace_us: Option<f64>,
-    next: Counter,
-}
-
-/// The number of the next decision. A clone begins at 0.
-#[derive(Default)]
-struct Counter(AtomicU64);
-
-impl Clone for Counter {
-    fn clone(&self) -> Counter {
-        Counter::default()
-    }
+    /// The time that passes before an exchange. All of its decisions are made at one moment.
+    pace_us: u64,
+    /// The number of the next decision.
+    next: u64,
 }
 
 impl Workload {
-    /// Decision number `i` is `ask(i)`. Any reply but an error is expected.
-    pub fn new(
-        name: impl Into<String>,
-        ask: impl Fn(u64) -> String + Send + Sync + 'static,
-    ) -> Workload {
+    pub fn new(name: impl Into<String>, keys: u64, ask: impl Into<String>) -> Workload {
         Workload {
             name: name.into(),
-            lead_in: None,
+            peer: None,
+            keys,
+            ask: ask.into(),
+            end: None,
+            expected: None,
+            filling: (0, 0),
             prepare: Vec::new(),
-            ask: Arc::new(ask),
-            settle: None,
-            expected: |_| true,
-            pace_us: None,
-            next: Counter::default(),
+            pace_us: 0,
+            next: 0,
         }
     }
 
-    /// Decisions of another kind, `count` of them, that come before all others.
-    pub fn led_in_by(mut self, workload: Workload, count: usize) -> Workload {
-        self.lead_in = Some((Box::new(workload), count));
+    /// The name of the row to compare this one with.
+    pub fn peer(mut self, name: impl Into<String>) -> Workload {
+        self.peer = Some(name.into());
         self
     }
 
-    /// Commands to run once, after the lead-in and while the clock stands.
-    pub fn prepared_by(mut self, commands: impl IntoIterator<Item = String>) -> Workload {
-        self.prepare = commands.into_iter().collect();
+    /// A second text in an exchange of its own. Its reply should be 1.
+    pub fn ended_by(mut self, end: impl Into<String>) -> Workload {
+        self.end = Some(end.into());
         self
     }
 
-    /// A second step in an exchange of its own, which may use the id in the reply to the first. Its reply should be 1.
-    pub fn settled_by(
-        mut self,
-        settle: impl Fn(u64, &str) -> String + Send + Sync + 'static,
-    ) -> Workload {
-        self.settle = Some(Arc::new(settle));
+    pub fn allowed(mut self) -> Workload {
+        self.expected = Some(0..=0);
         self
     }
 
-    /// The replies that the row is about. An exchange counts the others.
-    pub fn expecting(mut self, expected: fn(&Value) -> bool) -> Workload {
-        self.expected = expected;
+    pub fn denied(mut self) -> Workload {
+        self.expected = Some(1..=2);
         self
     }
 
-    /// Microseconds of a held clock that are to pass with each decision.
-    pub fn paced(mut self, us: f64) -> Workload {
-        self.pace_us = Some(us);
+    /// Decisions that are made about each key before the others, one at each step of the clock.
+    pub fn filled_by(mut self, decisions: u64, pace_us: u64) -> Workload {
+        self.filling = (decisions, pace_us);
         self
     }
 
-    /// Returns the pacer that advances the clock between decisions.
-    pub fn pacer<'s>(&self, host: &'s Host) -> Pacer<'s> {
-        Pacer::new(host, self.pace_us)
+    /// Texts to run for each key, after it was filled.
+    pub fn prepared_by<S: Into<String>>(mut self, texts: impl IntoIterator<Item = S>) -> Workload {
+        self.prepare = texts.into_iter().map(Into::into).collect();
+        self
     }
 
-    /// Brings an empty server into the state in which the decisions are to be made, and leaves its clock standing.
-    pub fn prepare(&self, host: &Host, conn: &mut Conn) -> Result<()> {
-        if let Some((lead_in, count)) = &self.lead_in {
-            lead_in.prepare(host, conn)?;
-            lead_in.run_paced(conn, &mut lead_in.pacer(host), *count)?;
+    pub fn paced(mut self, us: u64) -> Workload {
+        self.pace_us = us;
+        self
+    }
+
+    /// Brings a server into the state in which the decisions are to be made: the first key, which is then copied.
+    pub fn prepare(&mut self, clock: Option<&Clock>, conn: &mut Conn) -> Result<()> {
+        conn.cmd("FLUSHALL");
+        let (decisions, pace_us) = self.filling;
+        for _ in 0..decisions {
+            advance(clock, pace_us);
+            self.decide(clock, conn, &[self.next])?;
+            self.next += self.keys;
         }
-        host.tick(0);
-        self.prepare.chunks(PIPELINE).try_for_each(|commands| exchange(conn, commands).map(drop))
+        let prepare: Vec<_> =
+            self.prepare.iter().map(|text| self.commands(text, 0, "", clock)).collect();
+        exchange(conn, &prepare)?;
+        let first = key(0);
+        let names = flat(&conn.cmd("KEYS *"));
+        let copies = (1..self.keys).flat_map(|number| {
+            let copy =
+                |name: &String| format!("COPY {name} {}", name.replace(&first, &key(number)));
+            names.iter().map(copy).collect::<Vec<_>>()
+        });
+        exchange(conn, &copies.collect::<Vec<_>>()).map(drop)
     }
 
-    /// Makes one decision on each connection, all sent before the first reply is read.
-    pub fn run_on_each(&self, conns: &mut [Conn]) -> Result<()> {
-        for (number, conn) in self.take(conns.len()).zip(conns.iter_mut()) {
-            conn.send((self.ask)(number));
+    /// Makes decisions in one exchange, or in two if they are ended, and returns their number. While time passes there is at
+    /// most one for each key. A reply that is not as expected is an error.
+    pub fn run(&mut self, clock: Option<&Clock>, conn: &mut Conn) -> Result<u64> {
+        let count = if self.pace_us > 0 { PIPELINE.min(self.keys) } else { PIPELINE };
+        advance(clock, self.pace_us);
+        let numbers = self.take(count);
+        match self.decide(clock, conn, &numbers)? {
+            0 => Ok(count),
+            unexpected => Err(format!("{unexpected} of {count} answered otherwise")),
         }
-        conns.iter_mut().try_for_each(|conn| refused(&conn.recv()).map_or(Ok(()), Err))
     }
 
-    /// Makes `count` decisions at their pace, `PIPELINE` at a time, and returns how many replies were not as expected.
-    pub fn run_paced(&self, conn: &mut Conn, pacer: &mut Pacer<'_>, count: usize) -> Result<usize> {
-        let mut unexpected = 0;
-        for _ in 0..count.div_ceil(PIPELINE) {
-            pacer.step(PIPELINE);
-            unexpected += self.run(conn)?;
+    /// Makes one decision on each connection, all sent before the first reply is read, and returns their number.
+    pub fn run_on_each(&mut self, conns: &mut [Conn]) -> u64 {
+        for (number, conn) in self.take(conns.len() as u64).into_iter().zip(conns.iter_mut()) {
+            conn.send(self.commands(&self.ask, number, "", None));
         }
-        Ok(unexpected)
+        conns.iter_mut().for_each(|conn| drop(conn.recv()));
+        conns.len() as u64
     }
 
-    /// Makes the next decisions in one exchange, or in two if they are settled. Returns how many replies were not as expected.
-    pub fn run(&self, conn: &mut Conn) -> Result<usize> {
-        let numbers = self.take(PIPELINE);
-        let calls: Vec<_> = numbers.clone().map(|number| (self.ask)(number)).collect();
-        let replies = exchange(conn, &calls)?;
+    /// The numbers of the next decisions.
+    fn take(&mut self, count: u64) -> Vec<u64> {
+        let first = self.next;
+        self.next += count;
+        (first..self.next).collect()
+    }
+
+    fn decide(&self, clock: Option<&Clock>, conn: &mut Conn, numbers: &[u64]) -> Result<u64> {
+        let asks: Vec<_> =
+            numbers.iter().map(|number| self.commands(&self.ask, *number, "", clock)).collect();
+        let replies = exchange(conn, &asks)?;
         // The reply to a decision of several commands, such as a transaction, is that to the last.
-        let each = replies.len() / PIPELINE;
-        let last = replies.iter().skip(each - 1).step_by(each);
-        let expected: Vec<_> =
-            numbers.zip(last).filter(|(_, reply)| (self.expected)(reply)).collect();
-        let mut unexpected = PIPELINE - expected.len();
-        if let Some(settle) = &self.settle {
-            let id = |reply: &Value| match reply {
-                Value::Array(elements) => elements.get(5).map_or(String::new(), text),
-                _ => String::new(),
-            };
-            let calls: Vec<_> =
-                expected.iter().map(|(it, reply)| settle(*it, &id(reply))).collect();
-            let settled = exchange(conn, &calls)?;
-            unexpected += settled.iter().filter(|reply| **reply != Value::Int(1)).count();
+        let each = replies.len() / numbers.len();
+        let last: Vec<_> = replies.chunks(each).filter_map(<[_]>::last).collect();
+        let is_unexpected = |reply: &&&Value| {
+            self.expected.as_ref().is_some_and(|expected| !expected.contains(&limited(reply)))
+        };
+        let mut unexpected = last.iter().filter(is_unexpected).count();
+        if let Some(end) = &self.end {
+            let ends = numbers.iter().zip(last).map(|(number, reply)| {
+                let id = elements(reply).get(5).map_or(String::new(), text);
+                self.commands(end, *number, &id, clock)
+            });
+            let ended = exchange(conn, &ends.collect::<Vec<_>>())?;
+            unexpected += ended.iter().filter(|reply| **reply != Value::Int(1)).count();
         }
-        Ok(unexpected)
+        Ok(unexpected as u64)
     }
 
-    fn take(&self, count: usize) -> Range<u64> {
-        let first = self.next.0.fetch_add(count as u64, Ordering::Relaxed);
-        first..first + count as u64
+    /// A text, with what its words stand for in a decision.
+    fn commands(&self, text: &str, number: u64, id: &str, clock: Option<&Clock>) -> String {
+        let us = clock.map_or(0, Clock::now_us);
+        let ms = us / 1000;
+        text.replace("<key>", &key(number % self.keys))
+            .replace("<number>", &format!("{:06}", number % 1_000_000))
+            .replace("<id>", id)
+            .replace("<us>", &us.to_string())
+            .replace("<ms>", &ms.to_string())
+            .replace("<ms-60000>", &(ms - 60_000).to_string())
+            .replace("<ms+20000>", &(ms + 20_000).to_string())
+    }
+}
+
+fn key(number: u64) -> String {
+    format!("user:{number:06}")
+}
+
+fn advance(clock: Option<&Clock>, us: u64) {
+    if let Some(clock) = clock {
+        clock.advance_us(us as i64);
     }
 }
 
 /// Sends the lines of all texts at once, and returns the replies or the first error.
 fn exchange(conn: &mut Conn, texts: &[String]) -> Result<Vec<Value>> {
     let replies = conn.pipeline(texts.iter().flat_map(|text| text.lines()));
-    replies.iter().find_map(refused).map_or(Ok(()), Err)?;
+    let error = replies.iter().find(|reply| matches!(reply, Value::ServerError(_)));
+    error.map_or(Ok(()), |error| Err(error_line(error)))?;
     Ok(replies)
-}
-
-/// The text of an error.
-fn refused(reply: &Value) -> Option<String> {
-    matches!(reply, Value::ServerError(_)).then(|| error_line(reply))
-}
-
-fn first(reply: &Value) -> Option<&Value> {
-    match reply {
-        Value::Array(elements) => elements.first(),
-        _ => None,
-    }
-}
-
-/// Returns true if a decision was to allow the call.
-pub fn allowed(reply: &Value) -> bool {
-    first(reply) == Some(&Value::Int(0))
-}
-
-/// Returns true if a decision was to deny the call.
-pub fn denied(reply: &Value) -> bool {
-    matches!(first(reply), Some(Value::Int(1 | 2)))
 }
