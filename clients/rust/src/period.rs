@@ -53,10 +53,6 @@ const UNITS: [Unit; 8] = [
 ];
 
 impl Unit {
-    pub fn symbol(self) -> &'static str {
-        self.names.first().copied().unwrap_or("")
-    }
-
     fn named(name: &str) -> Option<Unit> {
         let is_name = |other: &&str| other.eq_ignore_ascii_case(name);
         UNITS.into_iter().find(|unit| unit.names.iter().any(is_name))
@@ -111,7 +107,7 @@ impl FromStr for Period {
 
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.count, self.unit.symbol())
+        write!(f, "{}{}", self.count, self.unit.names.first().unwrap_or(&""))
     }
 }
 

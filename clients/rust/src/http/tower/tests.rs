@@ -311,15 +311,11 @@ async fn reserving(course: Course) -> (usize, usize, u64) {
         }
     });
     let never = |_: &Problem| -> Response<Parts> { unreachable!() };
-    let (mut held_in_body, mut sent) = (0, pin!(None));
+    let (mut held_in_body, mut _kept) = (0, None);
     let response = layer.respond(never).layer(service).oneshot(request());
     if let Ok(response) = response.await {
-        let (parts, body) = response.into_parts();
-        sent.set(Some(body));
-        let mut frame = async || {
-            let mut body = sent.as_mut().as_pin_mut().unwrap();
-            poll_fn(|context| body.as_mut().poll_frame(context)).await
-        };
+        let (parts, mut body) = response.into_parts();
+        let mut frame = async || poll_fn(|to| Pin::new(&mut body).poll_frame(to)).await;
         assert!(frame().await.is_some());
         take_turns().await;
         held_in_body = limiter.held("{a}jobs").await.unwrap().len();
@@ -327,9 +323,7 @@ async fn reserving(course: Course) -> (usize, usize, u64) {
             parts.extensions.get::<RateLimits>().unwrap().set([("tokens", cost)]).unwrap();
         }
         while !course.is_dropped && frame().await.is_some() {}
-        if course.is_dropped {
-            sent.set(None);
-        }
+        _kept = (!course.is_dropped).then_some(body);
     }
     take_turns().await;
     for key in ["{a}tokens", "{a}jobs"] {
