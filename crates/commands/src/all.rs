@@ -62,7 +62,7 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(
         awaited
     };
     // Wait or reply.
-    let form = ReplyForm::All(options.unit());
+    let form = ReplyForm::All(options.unit(), mode);
     let policies = clauses.iter().map(|clause| clause.asked.policy_id);
     if arrival.join_or_end(call, keys, policies, form, &decisions, awaited)? {
         return Ok(CallResult::Waits);

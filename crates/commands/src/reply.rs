@@ -1,7 +1,7 @@
 //! Writes replies, element by element.
 
 use crate::error::Error;
-use engine::{combine, Decision, Limit, Manner, PartDecision, Request, Verdict};
+use engine::{combine, Decision, Limit, Manner, Mode, PartDecision, Request, Verdict};
 
 pub trait ReplySink {
     /// Begins an array. Its `len` elements follow.
@@ -28,8 +28,8 @@ pub trait ReplySink {
 pub enum ReplyForm {
     /// About the only limit of a call.
     One(TimeUnit),
-    /// About all limits of a call (RL.ALL).
-    All(TimeUnit),
+    /// About all limits of a call in this mode (RL.ALL).
+    All(TimeUnit, Mode),
 }
 
 /// The unit of the times in a reply. Times are rounded up, so that a wait from a reply is always long enough.
@@ -80,7 +80,7 @@ pub(crate) fn write_call(
 ) -> Result<CallResult, Error> {
     let result = match form {
         ReplyForm::One(unit) => decisions.first().map(|only| write_one(sink, unit, only)),
-        ReplyForm::All(unit) => write_all(sink, unit, decisions),
+        ReplyForm::All(unit, mode) => write_all(sink, unit, mode, decisions),
     };
     result.ok_or(Error::internal())
 }
@@ -102,9 +102,10 @@ fn write_one(sink: &impl ReplySink, unit: TimeUnit, part: &PartDecision) -> Call
 fn write_all(
     sink: &impl ReplySink,
     unit: TimeUnit,
+    mode: Mode,
     decisions: &[PartDecision],
 ) -> Option<CallResult> {
-    let (verdict, deciding) = combine(decisions)?;
+    let (verdict, deciding) = combine(decisions, mode)?;
     sink.array(7);
     write_verdict(sink, verdict, &deciding.decision, unit);
     sink.unsigned(u64::try_from(deciding.index).unwrap_or(u64::MAX).saturating_add(1));

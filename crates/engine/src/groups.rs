@@ -8,6 +8,7 @@
 //! A call is allowed if each group is, and a group if one of its limits would be. A limit that never denies (SHADOW) is
 //! always allowed in its group.
 
+use crate::decide::Mode;
 use crate::decision::{Decision, Obstacle, Verdict};
 use crate::request::Request;
 use std::cmp::Reverse;
@@ -56,14 +57,17 @@ pub enum Standing {
     Denied,
 }
 
-/// Returns the verdict on the whole call, and the limit that decides. A verdict that allows takes 0: what a limit takes is
-/// in its own decision. `None` if there are no limits.
-pub fn combine<'p, 'r>(parts: &'p [PartDecision<'r>]) -> Option<(Verdict, &'p PartDecision<'r>)> {
+/// Returns the verdict on the whole call, made in this mode, and the limit that decides. A verdict that allows takes 0: what
+/// a limit takes is in its own decision. `None` if there are no limits.
+pub fn combine<'p, 'r>(
+    parts: &'p [PartDecision<'r>],
+    mode: Mode,
+) -> Option<(Verdict, &'p PartDecision<'r>)> {
     if parts.iter().all(PartDecision::allows) {
         let choices = || parts.iter().filter(|part| part.standing != Standing::Spare);
         let all_shadows = choices().all(|part| part.request.shadow);
         let enforced = choices().filter(|part| all_shadows || !part.request.shadow);
-        let deciding = enforced.min_by_key(|part| room(part))?;
+        let deciding = enforced.min_by_key(|part| room(part, mode))?;
         return Some((Verdict::taking(0), deciding));
     }
     let all_held = denials(parts).all(|(_, held)| held);
@@ -96,10 +100,14 @@ pub fn denials<'p, 'r>(
     })
 }
 
-/// Returns the number of such calls for which there is still room. Limits from which the call takes nothing come last.
-fn room(part: &PartDecision) -> (bool, u64) {
+/// Returns the number of such calls for which there is room after this one. Limits from which the call takes nothing come
+/// last.
+fn room(part: &PartDecision, mode: Mode) -> (bool, u64) {
     let quantity = if part.request.check { 0 } else { part.request.ask.quantity.wanted() };
-    part.decision.remaining.checked_div(quantity).map_or((true, 0), |calls| (false, calls))
+    // A call that only looks has taken nothing yet.
+    let untaken = if mode == Mode::Look { part.decision.verdict.taken() } else { 0 };
+    let remaining = part.decision.remaining.saturating_sub(untaken);
+    remaining.checked_div(quantity).map_or((true, 0), |calls| (false, calls))
 }
 
 /// Returns the wait of a denial, where never is the longest.

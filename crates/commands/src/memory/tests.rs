@@ -220,6 +220,20 @@ fn the_number_of_keys_of_a_call_has_bounds() {
 }
 
 #[test]
+fn the_same_clause_decides_a_call_that_only_looks() {
+    World::new().check(&[
+        (
+            "RL.ALL_RO 2 a b WINDOW 1 60 SHADOW WINDOW 0 60 SHADOW",
+            "[0 1 1 -1 0 1 [[0 1 1 -1 0] [1 0 0 -1 0]]]",
+        ),
+        (
+            "RL.ALL 2 a b WINDOW 1 60 SHADOW WINDOW 0 60 SHADOW",
+            "[0 1 0 -1 60 1 [[0 1 0 -1 60] [1 0 0 -1 0]]]",
+        ),
+    ]);
+}
+
+#[test]
 fn the_table_of_policies_has_bounds() {
     let mut world = World::new();
     let mut set = |text: &str| {

@@ -35,7 +35,7 @@ fn combined(groups: &[usize], mut parts: Vec<PartDecision>) -> Option<(usize, Ve
             };
         }
     }
-    combine(&parts).map(|(verdict, deciding)| (deciding.index, verdict))
+    combine(&parts, Mode::Final).map(|(verdict, deciding)| (deciding.index, verdict))
 }
 
 /// Returns the same if each limit is a group of its own.

@@ -355,7 +355,8 @@ impl World {
             return Some(());
         }
         state.outcome.event = Some(Event::Denied);
-        if let Some(wait_us) = combine(&decisions).and_then(|(verdict, _)| verdict.retry_after_us())
+        if let Some(wait_us) =
+            combine(&decisions, Mode::Final).and_then(|(verdict, _)| verdict.retry_after_us())
         {
             let then = |us: u64| all_allowed(&state.saved, clauses, &requests, now_us + us);
             let right = then(wait_us) && !then(wait_us - 1);
