@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use redis_ratelimit_client::transport::{Servers, Value};
 use redis_ratelimit_client::{
-    All, AllReply, Call, Clause, Cost, Decision, Error, KeyState, Limiter, MemoryLimiter, Period,
-    Rate, Reply, Reservation, Semaphore, Window,
+    All, AllReply, Call, Clause, Cost, Decision, Error, KeyState, Limiter, Period, Rate, Reply,
+    Reservation, Semaphore, Window,
 };
 use serde_json::{json, Map, Value as Json};
 
