@@ -271,8 +271,8 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
     where
         Self: 'k,
     {
-        if self.read_lines(key_ctx, |lines, key| lines.waiting_on(key)) > 0 {
-            wake_line(self.state, key_ctx, emptied.as_ref());
+        if let Some(line) = self.read_lines(key_ctx, |lines, key| lines.line_id(key)) {
+            wake_line(self.state, line, key_ctx, emptied.as_ref());
         }
         // Unless a waiter was granted something, which goes on with the key.
         if let Some(emptied) = emptied {
@@ -369,28 +369,34 @@ impl<'c> WaitingKeyspace for ServerKeyspace<'c> {
     }
 }
 
-/// Tries the head of the line on the key, and after each grant the next head, while the time budget lasts. The timer tries
-/// the rest. The first head is tried on the emptied key, if a release has left one.
+/// Makes the writes that are left in the line on the key, tries its head, and after each grant the next one, while the time
+/// budget lasts. The timer does the rest. The first head is tried on the emptied key, if a release has left one.
 #[cold]
 fn wake_line<'c>(
     state: &'static State,
+    line: LineId,
     key_ctx: KeyContext<'c>,
     emptied: Option<&EmptiedZset<'c>>,
 ) {
     let waiting = &state.waiting;
-    let make_head_due =
-        || waiting.change(|lines, now_us| lines.make_head_due(key_ctx.db_key(), now_us));
+    waiting.change(|lines, now_us| lines.make_head_due(key_ctx.db_key(), now_us));
+    // A transaction or a script is one step for those who wait. The timer fires after it.
     if !key_ctx.ctx.is_single_call() {
-        // A transaction or a script is one step for those who wait. The timer fires after it.
-        make_head_due();
         return;
     }
     let work = waiting.begin_work(WorkCause::Command);
-    let Some(line) = make_head_due() else { return };
-    if work.has_time() && accepts_write_in_call(key_ctx.ctx, key_ctx.name) {
-        let keyspace = ServerKeyspace::new(state).for_waiters(Some(Acceptance::Accepted));
-        try_heads(&keyspace, line, key_ctx, emptied, || work.has_time());
+    if !work.has_time() || !accepts_write_in_call(key_ctx.ctx, key_ctx.name) {
+        return;
     }
+    let keyspace = ServerKeyspace::new(state).for_waiters(Some(Acceptance::Accepted));
+    // An emptied key is still open.
+    while emptied.is_none() && work.has_time() {
+        let Some(write) = waiting.change(|lines, _| lines.take_write(line)) else { break };
+        if keyspace.make_pending_write(line, key_ctx, write) == Step::Later {
+            break;
+        }
+    }
+    try_heads(&keyspace, line, key_ctx, emptied, || work.has_time());
 }
 
 /// Does the due work in all lines. Called when the timer fires.

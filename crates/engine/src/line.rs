@@ -376,6 +376,11 @@ impl<T: LineTypes> Lines<T> {
         self.line(key).map_or(0, |line| line.turns.len())
     }
 
+    /// Returns the line on a key, in which calls wait or writes are left.
+    pub fn line_id(&self, key: DbKey) -> Option<LineId> {
+        self.line_by_key.get(&key.db)?.get(key.name).copied()
+    }
+
     /// Returns the ticket of a call that is going to wait. `None` if `max_waiters` calls wait already.
     pub fn admit(&mut self, max_waiters: u64) -> Option<Ticket> {
         self.max_callers = usize::try_from(max_waiters).unwrap_or(usize::MAX);
@@ -498,6 +503,13 @@ impl<T: LineTypes> Lines<T> {
         });
     }
 
+    /// Takes the oldest write that is left in a line.
+    pub fn take_write(&mut self, id: LineId) -> Option<T::Write> {
+        let write = self.lines.get_mut(&id)?.writes.pop_front()?;
+        self.schedule(id);
+        Some(write)
+    }
+
     /// Begins to work on waiters. Until [`Lines::end_work`] the timer stays as it is. If the wall clock (`wall_us`) was set
     /// forward since work last began, all heads become due. Commands get a new budget when the `iteration` of the event loop
     /// has changed, and after 20 ms.
@@ -572,13 +584,12 @@ impl<T: LineTypes> Lines<T> {
     /// Returns the next step in a line at `now_us`. `None` if nothing is due. The head is tried before waiters behind it are
     /// dismissed. Without `may_write` waiters are only dismissed.
     pub fn next_step(&mut self, id: LineId, may_write: bool, now_us: u64) -> Option<LineStep<T>> {
-        let line = self.lines.get_mut(&id)?;
+        if let Some(write) = may_write.then(|| self.take_write(id)).flatten() {
+            return Some(LineStep::Write(write));
+        }
+        let line = self.lines.get(&id)?;
         let overdue = line.deadlines.first().copied().filter(|(due_us, _)| *due_us <= now_us);
         if may_write {
-            if let Some(write) = line.writes.pop_front() {
-                self.schedule(id);
-                return Some(LineStep::Write(write));
-            }
             // Something may have become free just before that deadline, so the head is tried before anybody is dismissed.
             // An overdue head is always tried. A command may have tried it since its deadline, but such a try neither ends
             // the wait of a head that it denies nor counts the denial.
@@ -659,10 +670,6 @@ impl<T: LineTypes> Lines<T> {
     }
 
     #[inline]
-    fn line_id(&self, key: DbKey) -> Option<LineId> {
-        self.line_by_key.get(&key.db)?.get(key.name).copied()
-    }
-
     fn line(&self, key: DbKey) -> Option<&Line<T::Write>> {
         self.lines.get(&self.line_id(key)?)
     }
