@@ -149,6 +149,21 @@ fn when_the_master_becomes_a_replica_its_waiters_get_a_reply() {
 }
 
 #[test]
+fn rights_that_are_taken_away_do_not_end_a_wait() {
+    let (server, mut conn) = Server::connect();
+    take_slot(&mut conn);
+    conn.cmd("ACL SETUSER app on >secret ~* +@all");
+    let mut app = server.conn();
+    app.cmd("AUTH app secret");
+    let mut waiter = server.wait_on(app, waits("a"));
+    conn.cmd("ACL SETUSER app resetkeys -@all");
+    waiter.expect_silence();
+    assert_eq!(conn.int("RL.RELEASE k holder"), 1);
+    assert_eq!(acquired(&waiter.recv()).id(), "a");
+    server.expect_no_waiting_calls();
+}
+
+#[test]
 fn a_server_with_waiters_shuts_down() {
     let (mut server, mut conn) = Server::builder().aof().connect();
     take_slot(&mut conn);
