@@ -215,12 +215,12 @@ pub enum TrialKind {
     Try,
     /// It is the head of its line and its time is up. If it is denied, its wait is over and the denial counts.
     LastTry,
-    /// Its time is up, and others stand before it. It is denied, and the denial counts.
+    /// Its time is up, and others stand before it. It is denied, and the denial counts only on keys where nobody does.
     Dismiss,
-    /// Its time is up, but nothing can be written. It is denied by looking, and the denial does not count.
+    /// Its wait is over, but nothing can be written. It is denied by looking, and the denial does not count.
     Look,
-    /// The server has ended its wait, in a callback that must not write. It is denied, and the denial counts, but what was
-    /// planned is not written.
+    /// The server has ended its wait, in a callback that must not write. It is denied, and the denial counts as it would when
+    /// its time is up, but what was planned is not written.
     Unblock { was_head: bool },
 }
 
