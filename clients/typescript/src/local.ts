@@ -52,17 +52,7 @@ export const SYSTEM_TIMER: Timer = {
 export const MIN_LEASE_MS = 20;
 
 type LeaseMethod =
-  | "take"
-  | "want"
-  | "rounds"
-  | "next_round"
-  | "receive"
-  | "fail"
-  | "error"
-  | "unsettled"
-  | "next_at"
-  | "close"
-  | "is_settled";
+  "take" | "want" | "next_round" | "receive" | "fail" | "error" | "unsettled" | "next_at" | "close" | "is_settled";
 type LeaseExports = Record<
   `lease_${LeaseMethod}`,
   (handle: number, a: number, b: number, monotonic: number, wall: number) => number
@@ -110,7 +100,7 @@ let shared: Instance<LeaseExports> | undefined;
 /** A call of take() that waits for the server. */
 interface Waiter {
   quantity: number;
-  /** The number of rounds after which it can be answered. */
+  /** The number of the round that fetches what it needs. The error of an earlier one is not its. */
   awaited: number;
   resolve: (reply: Reply | Promise<Reply>) => void;
   reject: (error: unknown) => void;
@@ -247,7 +237,7 @@ export class Local {
     return replyWith(outcome as Reply["limited"], limit, remaining, retryMs < 0 ? null : retryMs, resetMs);
   }
 
-  /** Requests what a take needs. Returns the number of rounds after which #decide is called again. */
+  /** Requests what a take needs. Returns the number of the round that fetches it. */
   #want(quantity: number, isCounted: boolean): number {
     const awaited = this.#call("want", quantity, Number(isCounted));
     if (awaited === CLOSED) throw new Closed("the local limit was closed");
@@ -388,7 +378,7 @@ export class Local {
         else if (error !== undefined) first.resolve(this.#answerWithoutServer(first.quantity, error));
         else if (this.#isStopped) throw new Closed("the local limit was closed");
         else {
-          if (this.#call("rounds") >= first.awaited) first.awaited = this.#want(first.quantity, true);
+          first.awaited = this.#want(first.quantity, true);
           return;
         }
       } catch (error) {

@@ -143,11 +143,6 @@ exports! {
         }
     }
 
-    /// Returns the number of rounds that are over.
-    fn lease_rounds(set, _, _, _) or NONE {
-        set.leases.rounds() as f64
-    }
-
     /// Writes the commands of the next round to the output, as JSON with an empty key. Returns their number.
     fn lease_next_round(set, _, _, now) or NONE {
         set.round = set.leases.next_round(now);
