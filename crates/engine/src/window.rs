@@ -81,16 +81,22 @@ impl WindowCount {
     ///
     /// The store's own. [`Refusal::Foreign`] if the entries contradict each other.
     pub fn read<E: Entries>(entries: &mut E, rule_now: RuleNow) -> Result<WindowCount, E::Error> {
-        let mut count = WindowCount { rule_now, ..WindowCount::default() };
-        if rule_now.counts() {
-            count.read_entries(entries)?;
-        }
+        let mut count = WindowCount::default();
+        count.set(entries, rule_now)?;
         Ok(count)
     }
 
-    // Inlined so that the large count is not copied.
-    #[inline(always)]
-    fn read_entries<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
+    /// Sets an empty count to what [`WindowCount::read`] returns, in place, because copying it takes as long as the rest of
+    /// reading it. After an error it has no meaning.
+    pub(crate) fn set<E: Entries>(
+        &mut self,
+        entries: &mut E,
+        rule_now: RuleNow,
+    ) -> Result<(), E::Error> {
+        self.rule_now = rule_now;
+        if !rule_now.counts() {
+            return Ok(());
+        }
         let Some(stored) = entries.newest(None)? else { return Ok(()) };
         let newest = if stored.newest_us > self.rule_now.now_us() {
             self.merge_future(entries, stored)?

@@ -182,7 +182,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         if let Some(ban) = self.key.ban() {
             before.ban = BanNow::at(Some(ban), rule_now.now_us());
         }
-        before.count = WindowCount::read(self.key.events(), rule_now)?;
+        before.count.set(self.key.events(), rule_now)?;
         if before.ban.ban_or_mark().is_some() && before.is_clear() {
             before.ban.drop_mark();
         }
@@ -324,8 +324,8 @@ impl<'r, S: Store> WindowState<'r, S> {
             return Err(Refusal::SumTooLarge.into());
         }
         let record = EventChange::Record { weight, denied: false, limit: max };
-        let events = self.change_events(record)?;
-        Ok(self.granted(verdict, events, None))
+        // Not with `?`, which would copy the large plan once more.
+        self.change_events(record).map(|events| self.granted(verdict, events, None))
     }
 
     /// Makes a reservation of the quantity that is taken.
