@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Files that together take, reserve, settle, heal, wait and expire, and one with random calls.
-core=(effects:: every_command:: reservations:: block_ends:: config:: durability::)
+core=(effects:: every_command:: cl_throttle:: reservations:: block_ends:: block_grants:: config:: durability::)
 
 scripts/install-tools.sh cargo cc libclang redis-server valgrind
 cargo build --release
