@@ -105,7 +105,7 @@ export class Core {
   readonly #unreachable: "raise" | "allow" | "deny" | Fallback;
   /** Undefined for a MemoryLimiter, which always answers. Its clock may stand still. */
   readonly #deadline: number | undefined;
-  /** The errors of calls that were never sent. */
+  /** The errors of calls that were never sent, or that a server refused because it cannot serve calls now. */
   readonly #unsent = new WeakSet<object>();
   #isClosed = false;
 
@@ -134,7 +134,7 @@ export class Core {
     return this.#unreachable !== "raise" && isUnreachable(error);
   }
 
-  /** Returns whether an error is that of a call that was never sent, so that it may be sent again. */
+  /** Returns whether an error is that of a call that no server executed, so that it may be sent again. */
   isUnsent(error: unknown): boolean {
     return this.#unsent.has(error as object);
   }
@@ -168,7 +168,7 @@ export class Core {
     const reply = this.#transport.atOnce?.(call);
     if (reply !== undefined) return call.read(reply);
     return this.#sendWithinDeadline(call, attempt).then(call.read, (error: unknown) => {
-      if (attempt.isSent === false && isUnreachable(error)) this.#unsent.add(error);
+      if (isUnreachable(error) && (attempt.isSent === false || isNotServing(error))) this.#unsent.add(error);
       throw error;
     });
   }
@@ -262,8 +262,11 @@ export class Core {
   }
 
   async #probeAndSend(breaker: Breaker, call: Command, attempt: Attempt): Promise<unknown> {
+    attempt.isSent = false;
     await breaker.probe(() => this.#ping(call.key));
     if (attempt.over) throw givenUp();
+    // Now the transport knows.
+    delete attempt.isSent;
     return this.#send(call, attempt);
   }
 

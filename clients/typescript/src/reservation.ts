@@ -215,16 +215,20 @@ export class Reservation {
         if (mayBeSemaphore && !this.#isSet && codeOf(error) === "ERR") return this.#settle("release", {});
         throw error;
       });
-    let lapsed: string[];
+    const lossOf = (lapsed: string[]) => {
+      // A cancelled settlement may have reached the server. Then there is nothing left.
+      const isLost = lapsed.length > 0 && !wasSettled;
+      return isLost ? this.#lose(lapsed, "had lapsed when its work was done") : undefined;
+    };
+    let loss: Lapsed | undefined;
     try {
-      lapsed = await settle();
+      loss = lossOf(await settle());
     } catch (error) {
-      void this.#settleLater(settle, error);
+      void this.#settleLater(async () => lossOf(await settle()), error);
       if (this.#core.isForgiven(error)) return;
       throw error;
     }
-    // A cancelled settlement may have reached the server. Then there is nothing left.
-    if (lapsed.length > 0 && !wasSettled) throw this.#lose(lapsed, "had lapsed when its work was done");
+    if (loss !== undefined) throw loss;
   }
 
   /** Records that leases have ended. Returns the error. */

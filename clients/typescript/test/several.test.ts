@@ -239,6 +239,28 @@ suite("several limits as one", () => {
     assert.deepEqual([name, key, error.message, messages.length], ["unsettled", "k", refused().message, 3]);
   });
 
+  test("what no server executed at the end of the work is settled later, unless its lease has ended", async () => {
+    const [held, settled] = [[0, 9, 8, -1, 20000, "job"], "RL.APPLY k job"];
+    const lapsed: unknown[] = [];
+    subscribe("redis-ratelimit-client:lapsed", (message) => lapsed.push(message));
+    for (const [failures, replies, sent] of [
+      // It meets an open breaker, and is the call that probes both at first and later.
+      [3, [refused(), "PONG", 1], ["PING", "PING", settled]],
+      [0, [new ErrorReply("LOADING the data"), 0], [settled, settled]],
+    ] as const) {
+      const recorder = new Recorder(held, ...Array.from({ length: failures }, refused), ...replies);
+      const limiter = new Limiter(recorder, { unreachable: "allow" });
+      await limiter.acquire("k", NINE, async () => {
+        await sleep(1);
+        for (let call = 0; call < failures; call += 1) await assert.rejects(limiter.held("k"));
+      });
+      await until(() => recorder.replies.length === 0, "it is not settled");
+      assert.deepEqual(recorder.sent.slice(1 + failures), sent);
+    }
+    await until(() => lapsed.length > 0, "the lease that had ended is not reported");
+    assert.deepEqual(lapsed, [{ names: ["k"], ids: { k: "job" } }]);
+  });
+
   test("a reservation is renewed only as long as somebody can settle it", async () => {
     setFlagsFromString("--expose-gc");
     const collectGarbage = runInNewContext("gc") as () => void;
