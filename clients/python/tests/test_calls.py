@@ -457,8 +457,8 @@ class Settling(unittest.TestCase):
                 options = {"window": Window(3, "1d"), **options}
                 self.assertEqual(settled(replies, "k", **options), sent)
 
-    def test_a_settlement_that_was_never_sent_and_that_nobody_waits_for_is_tried_again(self) -> None:
-        async def check(recorder: Recorder, fails: bool, unreachable: str, sent: str) -> None:
+    def test_a_settlement_that_no_server_executed_and_that_nobody_waits_for_is_tried_again(self) -> None:
+        async def check(recorder: Recorder, fails: bool, unreachable: str, *sent: str) -> None:
             limiter: Any = recorder.limiter(unreachable=unreachable, deadline=PATIENCE)
             refused = [ConnectionError("Error 111 connecting to h:1. Connection refused.") for _ in range(2)]
 
@@ -473,13 +473,19 @@ class Settling(unittest.TestCase):
                     get, pool.get_connection = pool.get_connection, get_connection
                     if fails:
                         raise KeyError
-            await until_soon(lambda: recorder.sent[1:] == [sent], "a settlement")
+            await until_soon(lambda: recorder.sent[1:] == [*sent], "a settlement")
             await close(limiter)
 
         for kind in Recorder, AsyncRecorder:
             with self.subTest(kind=kind.__name__):
-                asyncio.run(check(kind(RESERVED, 1), False, "allow", "RL.APPLY k job"))
-                asyncio.run(check(kind(RESERVED, 1), True, "raise", "RL.RELEASE k job"))
+                loading = import_module(LIBRARIES[0]).ResponseError("LOADING the data")
+                apply, release = "RL.APPLY k job", "RL.RELEASE k job"
+                asyncio.run(check(kind(RESERVED, loading, 1), False, "allow", apply, apply))
+                asyncio.run(check(kind(RESERVED, loading, 1), True, "raise", release, release))
+                # Its lease has ended meanwhile.
+                with self.assertLogs("redis_ratelimit") as logged:
+                    asyncio.run(check(kind(RESERVED, 0), False, "allow", apply))
+                    until(lambda: "'k' had lapsed before" in "; ".join(logged.output), "a warning")
 
     def test_what_happens_without_redis_is_logged(self) -> None:
         lost, window = ConnectionError("refused"), Window(9, 60)

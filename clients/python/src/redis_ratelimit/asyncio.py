@@ -221,14 +221,14 @@ class Reservation(ReservationBase):
         return outcome
 
     async def _retry(self, how: str) -> None:
-        """Settles what could not be settled at the end of the block, because nothing could be sent."""
+        """Settles what could not be settled at the end of the block, because no server executed anything."""
         outcome: list[str] | Exception = []
         for seconds in RETRY_SECONDS:
             await asyncio.sleep(seconds)
             outcome = await self._try_to_settle(how)
             if getattr(outcome, "was_sent", True):
                 break
-        self._warn_unsettled(outcome)
+        self._end_retries(how, outcome)
 
     async def _try(self, steps: list[Step]) -> list[str] | Exception:
         try:

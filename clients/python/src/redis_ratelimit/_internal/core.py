@@ -240,6 +240,10 @@ class CoreBase:
         library = self.library
         return bool(own) and attempt.is_sent and not (library.is_answer(error) or library.is_not_serving(error))
 
+    def _may_be_executed(self, call: Call[Any], error: Exception, attempt: Attempt) -> bool:
+        """Returns whether a server may have executed a call that failed."""
+        return attempt.is_sent and not (call.is_atomic and self.library.is_not_serving(error))
+
     def _make_failure(self, error: Exception, call: Call[Any], attempt: Attempt) -> Failure:
         error = self._record_error(error, call, attempt)
         return Failure(error, attempt.is_sent)
@@ -324,7 +328,7 @@ class Core(CoreBase):
             if not isinstance(raised, Exception):
                 raise
             # Without that the call cannot have been counted. LiteLLM's callback asks for it.
-            raised.was_sent = attempt.is_sent  # type: ignore[attr-defined]
+            raised.was_sent = self._may_be_executed(call, raised, attempt)  # type: ignore[attr-defined]
             decide = self._decision(call, raised)
             if decide is None:
                 raise raised from (None if raised is error else error)

@@ -137,7 +137,7 @@ class AsyncCore(CoreBase):
                 self._spawn(self._release(own, call.block_ms is not None), self._settling)
             if not isinstance(raised, Exception):
                 raise
-            raised.was_sent = attempt.is_sent  # type: ignore[attr-defined]
+            raised.was_sent = self._may_be_executed(call, raised, attempt)  # type: ignore[attr-defined]
             decide = self._decision(call, raised)
             if decide is None:
                 raise raised from (None if raised is error else error)

@@ -29,7 +29,7 @@ Cost = Union[int, Mapping[str, int]]
 RENEWALS_PER_LEASE = 3
 #: The default of the server's setting ratelimit.lease, which is assumed for reservations without a lease of their own.
 DEFAULT_LEASE_MS = 20_000
-#: The pauses before each further try of a settlement that could not be sent and that nobody waits for.
+#: The pauses before each further try of a settlement that no server executed and that nobody waits for.
 RETRY_SECONDS = 0.0, 0.05, 0.25, 1.0, 4.0, 15.0
 #: The shortest pause between two renewals.
 MIN_RENEWAL_MS = 5
@@ -333,8 +333,8 @@ class ReservationBase:
         return ", ".join(map(repr, self.ids if isinstance(outcome, Exception) else outcome))
 
     def _is_retried(self, outcome: list[str] | Exception, error: BaseException | None) -> bool:
-        """Returns whether a settlement is tried again in the background: it was never sent, and the end of the block does
-        not raise why."""
+        """Returns whether a settlement is tried again in the background: no server executed it, and the end of the block
+        does not raise why."""
         if not isinstance(outcome, Exception) or getattr(outcome, "was_sent", True):
             return False
         return error is not None or self._core.is_forgiven(outcome)
@@ -343,6 +343,12 @@ class ReservationBase:
         if isinstance(outcome, Exception):
             # The lease ends by itself.
             logger.warning("what was reserved of %s could not be settled: %s", self._names(outcome), outcome)
+
+    def _end_retries(self, how: str, outcome: list[str] | Exception) -> None:
+        """Warns if what was tried again in the background, which nobody waits for, is not settled."""
+        self._warn_unsettled(outcome)
+        if how == "apply" and isinstance(outcome, list) and outcome:
+            logger.warning("what was reserved of %s had lapsed before it could be applied", self._names(outcome))
 
     def _check_settled(self, outcome: list[str] | Exception, error: BaseException | None) -> None:
         """Raises what the end of a block raises. `error` is the exception of the block, which is more important."""
