@@ -81,13 +81,6 @@ pub struct NamedClause<'a> {
     options: Options<'a>,
 }
 
-/// The limit of a call.
-#[derive(Clone, Copy)]
-enum CallLimit<'l> {
-    Numbers(&'l LimitSpec),
-    Named(&'l NamedLimit),
-}
-
 impl LimitKind {
     /// Returns the kind whose clauses begin with `word`.
     pub fn parse(word: &[u8]) -> Option<LimitKind> {
@@ -238,25 +231,22 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         accepted: OptionSet,
         options: &mut Options<'a>,
     ) -> Result<PolicyRequest, Error> {
-        let (named, numbers);
-        let limit = match self.limit_name() {
+        let (limit, numbers);
+        let (spec, named) = match self.limit_name() {
             Some(name) => {
-                named = environment.policy_limit(name)?;
-                kind.check(&named)?;
-                CallLimit::Named(&named)
+                limit = environment.policy_limit(name)?;
+                kind.check(&limit)?;
+                (&limit.defined.spec, Some(&limit))
             }
             None if environment.policies_only() => return Err(Error::PoliciesOnly),
             None => {
                 numbers = self.limit(environment, kind)?;
-                CallLimit::Numbers(&numbers)
+                (&numbers, None)
             }
         };
-        let given = match limit {
-            CallLimit::Named(_) => None,
-            CallLimit::Numbers(numbers) => Some(numbers),
-        };
+        let given = named.is_none().then_some(spec);
         let quantity = self.quantity_and_options(environment, kind, accepted, options, given)?;
-        make_request(environment, kind, limit, quantity, accepted, options)
+        make_request(environment, kind, spec, named, quantity, accepted, options)
     }
 
     /// Reads the arguments after a limit: the quantity, which is returned, and options, which must be among `accepted` and
@@ -407,32 +397,31 @@ impl NamedClause<'_> {
     ) -> Result<Clause, Error> {
         let NamedClause { kind, group, quantity, options, .. } = self;
         kind.check(limit)?;
-        let (limit, accepted) = (CallLimit::Named(limit), kind.clause_options());
-        let asked = make_request(environment, *kind, limit, *quantity, accepted, options)?;
+        let (spec, accepted) = (&limit.defined.spec, kind.clause_options());
+        let asked =
+            make_request(environment, *kind, spec, Some(limit), *quantity, accepted, options)?;
         Ok(Clause::new(&asked, *group, options))
     }
 }
 
-/// Returns a request with this limit and quantity, and options that were checked. They are among `accepted`.
+/// Returns a request with this limit, which may be `named`, this quantity, and options that were checked. They are among
+/// `accepted`.
 #[inline]
 fn make_request(
     environment: &impl Environment,
     kind: LimitKind,
-    limit: CallLimit,
+    spec: &LimitSpec,
+    named: Option<&NamedLimit>,
     quantity: i64,
     accepted: OptionSet,
     options: &Options,
 ) -> Result<PolicyRequest, Error> {
-    let (numbers, named) = match limit {
-        CallLimit::Numbers(numbers) => (numbers, None),
-        CallLimit::Named(named) => (&named.defined.spec, Some(named)),
-    };
     let leave = options.number(OptionSet::LEAVE);
     // The ban of a named limit has no effect on a call that could not have the option BAN.
     let permits_ban =
         || accepted.contains(OptionSet::BAN) && options.permits(OptionSet::BAN, quantity);
     let request = Request {
-        limit: match *numbers {
+        limit: match *spec {
             LimitSpec::Rate(rate) => Limit::Rate(rate),
             LimitSpec::Window { limit, period } => {
                 let window_kind = named.map(|named| named.defined.window_kind);
