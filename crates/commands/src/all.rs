@@ -3,7 +3,6 @@
 use crate::arguments::{is_else, Arguments, Clause, LimitKind, NamedClause};
 use crate::arrival::Arrival;
 use crate::call::{checked_now_us, ServerCall};
-use crate::decide::FEW_LIMITS;
 use crate::definitions::parse_field;
 use crate::environment::Environment;
 use crate::error::{CallError, Error};
@@ -17,6 +16,9 @@ use smallvec::SmallVec;
 
 /// The maximum number of clauses in a call.
 const MAX_CLAUSES: usize = 64;
+
+/// Up to this many limits a call allocates nothing.
+const FEW_LIMITS: usize = 8;
 
 type Clauses = SmallVec<[Clause; FEW_LIMITS]>;
 

@@ -24,9 +24,6 @@ use engine::{
 };
 use std::slice;
 
-/// Up to this many limits a call allocates nothing.
-pub(crate) const FEW_LIMITS: usize = 8;
-
 /// Takes the steps of a call up to the plan, and returns that and the limit for which the call waits: the one that
 /// `find_awaited` returns if the call is denied. The caller then writes the plan, closes the keys, and notes the end of the
 /// call if it does not wait.
