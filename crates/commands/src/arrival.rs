@@ -54,9 +54,8 @@ impl<'c, S: WaitingKeyspace> Arrival<'c, S> {
         &self,
         parts: &'p mut [Part<'r, S::Store<'c>>],
     ) -> Result<(Plan<'p, 'r, S::Store<'c>>, Option<AwaitedLimit>), Error> {
-        let last_us = self.block.as_ref().map(|block| block.last_us(self.now_us));
-        decide(self.keyspace, parts, self.mode, |judged| match last_us {
-            Some(last_us) => find_awaited(judged, last_us),
+        decide(self.keyspace, parts, self.mode, |judged| match &self.block {
+            Some(block) => find_awaited(judged, block.last_us(self.now_us)),
             None => Ok(None),
         })
     }

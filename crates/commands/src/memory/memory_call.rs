@@ -187,15 +187,14 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
 
     fn join(
         &self,
-        _key: DbKey<'a>,
+        key: DbKey<'a>,
         call: WaitingCall,
         block_ms: u64,
         AwaitedLimit { index, wait_us }: AwaitedLimit,
     ) -> Result<(), Error> {
         let max_waiters = self.server.numbers.max_waiters.get();
         let call = Arc::new(call);
-        let (key, turn) = (call.keys().nth(index), call.turn(index));
-        let (key, turn) = key.zip(turn).ok_or(Error::internal())?;
+        let turn = call.turn(index).ok_or(Error::internal())?;
         let admitted = self.server.change_lines(|lines, now_us| {
             let ticket = lines.admit(max_waiters)?;
             let deadline_us = deadline_us(now_us, block_ms);
