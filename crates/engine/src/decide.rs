@@ -323,6 +323,7 @@ impl<'r, S: Store> Plan<'_, 'r, S> {
     pub fn write(self) {
         for part in self.parts {
             match &mut part.state {
+                PartState::Bucket(BucketState { edit: BucketEdit::Keep, .. }) => {}
                 PartState::Bucket(BucketState { key, edit, .. }) => key.write(*edit),
                 PartState::Window(WindowState { key, change, .. }) => {
                     if let Some(change) = change {
