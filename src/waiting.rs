@@ -45,7 +45,8 @@ use commands::waiting::{
     TrialKind, WaitingCall, WaitingKeyspace,
 };
 use engine::line::{
-    deadline_us, LineId, LineTypes, Lines, NewWaiter, Ticket, TimerChange, WaiterReply, WorkCause,
+    deadline_us, LineId, LineTypes, Lines, NewWaiter, Ticket, TimerChange, WaiterReply,
+    WaiterState, WorkCause,
 };
 use engine::reservation::id_from_random;
 use engine::store::EmptiedKey as _;
@@ -513,15 +514,16 @@ impl BlockedEvents for WaitEvents {
         let (waiting, ticket) = (&State::get().waiting, Ticket::from_number(wait));
         let forgotten = waiting.change(|lines, now_us| lines.forget(ticket, now_us));
         let Some(forgotten) = forgotten else { return };
-        let waiter = forgotten.call;
-        let Some(TimedReply { result: Ok(granted), at_us }) = forgotten.reply else { return };
+        let Some(TimedReply { result: Ok(granted), at_us }) = forgotten.reply() else { return };
+        let (waiter, answered) =
+            (&forgotten.call, matches!(forgotten.state, WaiterState::Answered(_)));
         // CLIENT UNBLOCK right after the grant sets `cut_off`, but the client got its reply.
-        let notified = !cut_off || (forgotten.answered && waiter.client.is_connected());
+        let notified = !cut_off || (answered && waiter.client.is_connected());
         if notified {
             return;
         }
-        for (key, request, granted) in waiter.waiting_call.grants(&granted) {
-            let write = PendingWrite::GiveBack { request: *request, granted, granted_us: at_us };
+        for (key, request, granted) in waiter.waiting_call.grants(granted) {
+            let write = PendingWrite::GiveBack { request: *request, granted, granted_us: *at_us };
             waiting.change(|lines, now_us| lines.add_write(key, write, now_us));
         }
     }

@@ -21,7 +21,7 @@
 //! All times but `wall_us` are microseconds of a monotonic clock.
 //!
 //! ```
-//! use redis_ratelimit_engine::line::{NewWaiter, LineTypes, Lines, TimerChange, Turn};
+//! use redis_ratelimit_engine::line::{NewWaiter, LineTypes, Lines, TimerChange, Turn, WaiterState};
 //! use redis_ratelimit_engine::DbKey;
 //!
 //! struct Example;
@@ -47,7 +47,7 @@
 //! // The new head is due at once, and the reply waits for the server.
 //! assert_eq!(lines.next_line(1_000).unwrap().0, line);
 //! let waiter = lines.forget(ticket, 1_000).unwrap();
-//! assert_eq!((waiter.reply, waiter.answered), (Some(true), false));
+//! assert_eq!(waiter.state, WaiterState::HasReply(true));
 //! ```
 
 mod claimed_ids;
@@ -150,16 +150,13 @@ pub struct Lines<T: LineTypes> {
     last_moved_us: u64,
 }
 
-/// A call that waits, or whose wait is over: see the picture of its states above.
+/// A call that waits, or whose wait is over.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Waiter<C, H, R> {
     pub call: C,
     /// The key in whose line it waits, or waited last.
     pub key: Arc<OwnedDbKey>,
-    /// The reply that ended its wait. `None` before, and if the server itself ended the wait.
-    pub reply: Option<R>,
-    /// The server has taken the reply.
-    pub answered: bool,
+    pub state: WaiterState<H, R>,
     line: LineId,
     leave: u64,
     /// The caller, whose turn it takes (BY). Empty without BY.
@@ -167,8 +164,33 @@ pub struct Waiter<C, H, R> {
     claimed_ids: Vec<(Arc<OwnedDbKey>, Box<[u8]>)>,
     deadline_us: Option<u64>,
     since_us: u64,
-    /// The handle that ends the wait. `None` once the waiter has left its line.
-    handle: Option<H>,
+}
+
+/// The state of a waiter: see the picture above.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum WaiterState<H, R> {
+    /// It waits. The handle ends the wait.
+    InLine(H),
+    /// Its wait was ended with a reply, which the server has not taken yet.
+    HasReply(R),
+    /// Its client is gone.
+    NoReply,
+    /// The server has taken the reply. `None` if the server itself ended the wait.
+    Answered(Option<R>),
+}
+
+impl<C, H, R> Waiter<C, H, R> {
+    fn is_in_line(&self) -> bool {
+        matches!(self.state, WaiterState::InLine(_))
+    }
+
+    /// Returns the reply that ended its wait. `None` if the server or the client ended it.
+    pub fn reply(&self) -> Option<&R> {
+        match &self.state {
+            WaiterState::HasReply(reply) | WaiterState::Answered(Some(reply)) => Some(reply),
+            WaiterState::InLine(_) | WaiterState::NoReply | WaiterState::Answered(None) => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -330,7 +352,7 @@ impl<T: LineTypes> Lines<T> {
 
     /// Returns the time at which the longest wait began.
     pub fn oldest_since_us(&self) -> Option<u64> {
-        let mut in_line = self.waiters.values().filter(|waiter| waiter.handle.is_some());
+        let mut in_line = self.waiters.values().filter(|waiter| waiter.is_in_line());
         in_line.next().map(|waiter| waiter.since_us)
     }
 
@@ -404,15 +426,13 @@ impl<T: LineTypes> Lines<T> {
         let waiter = Waiter {
             call,
             key: line_key,
-            reply: None,
-            answered: false,
+            state: WaiterState::InLine(handle),
             line: line_id,
             leave: turn.leave,
             caller: turn.caller.into(),
             claimed_ids,
             deadline_us,
             since_us: now_us,
-            handle: Some(handle),
         };
         self.waiters.insert(ticket, waiter);
         self.waiting_count = self.waiting_count.saturating_add(1);
@@ -431,7 +451,7 @@ impl<T: LineTypes> Lines<T> {
         now_us: u64,
     ) {
         let new_id = self.find_or_open(key, now_us);
-        let waiter = self.waiters.get_mut(&ticket).filter(|waiter| waiter.handle.is_some());
+        let waiter = self.waiters.get_mut(&ticket).filter(|waiter| waiter.is_in_line());
         if let Some(waiter) = waiter.filter(|waiter| waiter.line != new_id) {
             let old_id = waiter.line;
             if let Some(line) = self.lines.get_mut(&old_id) {
@@ -459,7 +479,7 @@ impl<T: LineTypes> Lines<T> {
         now_us: u64,
     ) -> Option<T::Handle> {
         let handle = self.remove_from_line(ticket, granted, now_us)?;
-        self.waiters.get_mut(&ticket)?.reply = Some(reply);
+        self.waiters.get_mut(&ticket)?.state = WaiterState::HasReply(reply);
         Some(handle)
     }
 
@@ -470,18 +490,21 @@ impl<T: LineTypes> Lines<T> {
 
     /// Takes the reply to a waiter, and ends its wait if it is still in line. `None` if the reply was taken before.
     pub fn take_reply(&mut self, ticket: Ticket, now_us: u64) -> Option<WaiterReply<T>> {
-        let waiter = self.waiters.get_mut(&ticket)?;
-        if std::mem::replace(&mut waiter.answered, true) {
-            return None;
-        }
+        let waiter = self.waiters.get(&ticket)?;
         let call = waiter.call.clone();
-        if let Some(reply) = waiter.reply.clone() {
-            return Some(WaiterReply::Ended { call, reply });
-        }
-        let (key, line) = (Arc::clone(&waiter.key), waiter.line);
-        let was_head = self.lines.get(&line).and_then(Line::head) == Some(ticket);
+        let (reply, taken) = match &waiter.state {
+            WaiterState::Answered(_) => return None,
+            WaiterState::HasReply(reply) => {
+                (Some(reply.clone()), WaiterReply::Ended { call, reply: reply.clone() })
+            }
+            WaiterState::InLine(_) | WaiterState::NoReply => {
+                let was_head = self.lines.get(&waiter.line).and_then(Line::head) == Some(ticket);
+                (None, WaiterReply::Unblocked { call, key: Arc::clone(&waiter.key), was_head })
+            }
+        };
         self.remove_from_line(ticket, false, now_us);
-        Some(WaiterReply::Unblocked { call, key, was_head })
+        self.waiters.get_mut(&ticket)?.state = WaiterState::Answered(reply);
+        Some(taken)
     }
 
     /// Forgets a waiter whose client the server no longer blocks, and returns it.
@@ -697,7 +720,7 @@ impl<T: LineTypes> Lines<T> {
 
     fn stands_in(&self, ticket: Ticket, line: LineId) -> bool {
         let waiter = self.waiters.get(&ticket);
-        waiter.is_some_and(|waiter| waiter.handle.is_some() && waiter.line == line)
+        waiter.is_some_and(|waiter| waiter.is_in_line() && waiter.line == line)
     }
 
     /// Takes a waiter out of its line if it is still there. If it was the head, the new head becomes due.
@@ -707,8 +730,9 @@ impl<T: LineTypes> Lines<T> {
         granted: bool,
         now_us: u64,
     ) -> Option<T::Handle> {
-        let waiter = self.waiters.get_mut(&ticket)?;
-        let handle = waiter.handle.take()?;
+        let waiter = self.waiters.get_mut(&ticket).filter(|waiter| waiter.is_in_line())?;
+        let state = std::mem::replace(&mut waiter.state, WaiterState::NoReply);
+        let WaiterState::InLine(handle) = state else { return None };
         self.waiting_count = self.waiting_count.saturating_sub(1);
         for (key, id) in waiter.claimed_ids.drain(..) {
             self.claimed_ids.remove(&key, &id);

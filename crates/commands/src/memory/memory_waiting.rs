@@ -61,10 +61,10 @@ impl MemoryServer {
     /// Forgets a call whose wait has ended, and returns the reply to it.
     fn forget(&mut self, ticket: Ticket) -> Option<Value> {
         let ended = self.lines.get_mut().forget(ticket, self.clock.passed_us)?;
-        match ended.reply?.result {
+        match &ended.reply()?.result {
             Ok(decisions) => {
                 let builder = ValueBuilder::default();
-                let _ = ended.call.write_reply(&&builder, &decisions);
+                let _ = ended.call.write_reply(&&builder, decisions);
                 builder.take()
             }
             Err(error) => Some(Value::Error(error.to_string())),
@@ -101,12 +101,12 @@ impl MemoryServer {
         self.set_time(now_us);
         self.ended.get_mut().retain(|ended| *ended != ticket);
         let Some(gone) = self.lines.get_mut().forget(ticket, self.clock.passed_us) else { return };
-        let Some(TimedReply { result: Ok(granted), at_us }) = gone.reply else { return };
-        for (key, request, decision) in gone.call.grants(&granted) {
+        let Some(TimedReply { result: Ok(granted), at_us }) = gone.reply() else { return };
+        for (key, request, decision) in gone.call.grants(granted) {
             // This fails only if the key was changed meanwhile so that nothing can be given back.
-            let _ = give_back(&&*self, key, request, &decision, at_us);
+            let _ = give_back(&&*self, key, request, &decision, *at_us);
         }
-        for (key, ..) in gone.call.grants(&granted) {
+        for (key, ..) in gone.call.grants(granted) {
             (&*self).wake(key, None);
         }
     }

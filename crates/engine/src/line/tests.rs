@@ -132,7 +132,7 @@ impl LineWorld {
                     self.waiting.retain(|other| other.ticket != one.ticket);
                     assert_eq!(self.lines.waiting_count(), self.waiting.len());
                     let forgotten = self.lines.forget(one.ticket, self.now_us).unwrap();
-                    assert_eq!((forgotten.reply, forgotten.answered), (None, false));
+                    assert_eq!(forgotten.state, WaiterState::NoReply);
                 }
             }
             LineEvent::Unblock(which) => {
@@ -210,7 +210,9 @@ impl LineWorld {
             );
         }
         let forgotten = self.lines.forget(ticket, self.now_us).unwrap();
-        assert_eq!((forgotten.reply, forgotten.answered), (Some(reply), !untold));
+        let state =
+            if untold { WaiterState::HasReply(reply) } else { WaiterState::Answered(Some(reply)) };
+        assert_eq!(forgotten.state, state);
         assert_eq!((forgotten.key.db, forgotten.key.name[0]), at);
         if let (LineReply::Granted(quantity), true) = (reply, untold) {
             self.lines.add_write(forgotten.key.borrowed(), GiveBack(quantity), self.now_us);
