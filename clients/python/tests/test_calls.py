@@ -457,8 +457,8 @@ class Settling(unittest.TestCase):
                 options = {"window": Window(3, "1d"), **options}
                 self.assertEqual(settled(replies, "k", **options), sent)
 
-    def test_a_settlement_that_no_server_executed_and_that_nobody_waits_for_is_tried_again(self) -> None:
-        async def check(recorder: Recorder, fails: bool, unreachable: str, *sent: str) -> None:
+    def test_a_settlement_that_no_server_executed_is_tried_again_while_its_lease_lasts(self) -> None:
+        async def check(recorder: Recorder, fails: bool, unreachable: str, *sent: str, lease: str = "1h") -> None:
             limiter: Any = recorder.limiter(unreachable=unreachable, deadline=PATIENCE)
             refused = [ConnectionError("Error 111 connecting to h:1. Connection refused.") for _ in range(2)]
 
@@ -467,8 +467,8 @@ class Settling(unittest.TestCase):
                     raise refused.pop()
                 return get(*args)
 
-            with suppress(KeyError):
-                async with entered(limiter.acquire("k", Window(9, 60))):
+            with suppress(KeyError, ConnectionError):
+                async with entered(limiter.acquire("k", Window(9, 60), lease=lease)):
                     pool = limiter._core.servers.known()[0].pool
                     get, pool.get_connection = pool.get_connection, get_connection
                     if fails:
@@ -481,7 +481,11 @@ class Settling(unittest.TestCase):
                 loading = import_module(LIBRARIES[0]).ResponseError("LOADING the data")
                 apply, release = "RL.APPLY k job", "RL.RELEASE k job"
                 asyncio.run(check(kind(RESERVED, loading, 1), False, "allow", apply, apply))
+                asyncio.run(check(kind(RESERVED, loading, 1), False, "raise", apply, apply))
                 asyncio.run(check(kind(RESERVED, loading, 1), True, "raise", release, release))
+                with self.assertLogs("redis_ratelimit") as logged:
+                    asyncio.run(check(kind(RESERVED), True, "allow", lease="20ms"))
+                    until(lambda: "could not be settled" in "; ".join(logged.output), "a warning")
                 # Its lease has ended meanwhile.
                 with self.assertLogs("redis_ratelimit") as logged:
                     asyncio.run(check(kind(RESERVED, 0), False, "allow", apply))

@@ -89,7 +89,7 @@ fn check_cost(limits: &Groups, cost: Cost) -> Result<Vec<(String, u64)>, Error> 
 /// answers, either can be called again while the lease lasts, and a drop tries the same once more in the background. If the
 /// reservation is dropped before either was called, for example because an error returns early, it is settled in the
 /// background: what was [set](Reservation::set) is applied, or else everything is given back. If no server can be reached,
-/// that is tried again for 20 seconds. An event of the crate tracing reports it if it fails.
+/// that is tried again while the lease lasts, for up to 20 seconds. An event of the crate tracing reports it if it fails.
 ///
 /// Its leases are renewed until then, and [`Reservation::lost`] tells if one of them ended all the same.
 #[must_use = "what is reserved is given back when it is dropped"]
@@ -112,6 +112,8 @@ struct HeldLimits {
     limiter: Limiter,
     reserved: Vec<Reserved>,
     is_lost: watch::Sender<bool>,
+    /// When the leases end unless they are renewed.
+    held_until: watch::Sender<Instant>,
 }
 
 impl HeldLimits {
@@ -130,13 +132,17 @@ impl HeldLimits {
         }
     }
 
-    /// Ends a settlement that no caller waits for: tries again while nothing could be sent, and reports an error.
+    /// Ends a settlement that no caller waits for: tries again while nothing could be sent and the leases last, after which
+    /// others may reserve by the same ids, and reports an error.
     async fn finish(&self, how: &Settle, mut settled: Result<(), Error>) {
         for pause in PAUSES_MS {
-            if !matches!(settled, Err(Error::Unreachable { is_sent: false, .. })) {
+            let pause = Duration::from_millis(pause);
+            let is_unsent = matches!(settled, Err(Error::Unreachable { is_sent: false, .. }));
+            let left = self.held_until.borrow().saturating_duration_since(Instant::now());
+            if !is_unsent || pause >= left {
                 break;
             }
-            sleep(Duration::from_millis(pause)).await;
+            sleep(pause).await;
             settled = self.settle(how, None).await;
         }
         self.report_unread(how, settled);
@@ -206,6 +212,7 @@ impl Reservation {
                 limiter: by.unwrap_or(limiter),
                 reserved,
                 is_lost: watch::Sender::new(false),
+                held_until: watch::Sender::new(Instant::now()),
             }),
             lease,
             renewal: None,
@@ -220,6 +227,8 @@ impl Reservation {
     /// Renews the leases until the reservation is settled, or nothing is held.
     fn renew_every(&mut self, lease: Duration) {
         self.stop_renewing();
+        let lease_end = move |began: Instant| began.checked_add(lease).unwrap_or(began);
+        self.held.held_until.send_replace(lease_end(Instant::now()));
         let Ok(runtime) = Handle::try_current() else { return };
         if !self.is_renewed || self.held.reserved.is_empty() {
             return;
@@ -227,8 +236,6 @@ impl Reservation {
         let pause = lease.checked_div(RENEWALS_PER_LEASE).unwrap_or(lease).max(LEAST_RENEWAL);
         let held = Arc::clone(&self.held);
         let renewing = runtime.spawn(async move {
-            let lease_end = |began: Instant| began.checked_add(lease).unwrap_or(began);
-            let mut held_until = lease_end(Instant::now());
             let mut turns = interval(pause);
             turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
             turns.tick().await; // at once
@@ -239,11 +246,11 @@ impl Reservation {
                 while let Some(Ok((began, renewed))) = renewals.try_join_next() {
                     match renewed {
                         Ok(0) => return,
-                        Ok(_) => held_until = lease_end(began),
+                        Ok(_) => drop(held.held_until.send_replace(lease_end(began))),
                         Err(_) => {}
                     }
                 }
-                if turn >= held_until {
+                if turn >= *held.held_until.borrow() {
                     held.report_lost();
                 }
                 let held = Arc::clone(&held);

@@ -185,11 +185,14 @@ export class Reservation {
     await this.release().catch((error: unknown) => void this.#settleLater(() => this.release(), error));
   }
 
-  /** Tries to settle again, as long as nothing was sent. It does not keep the program running. */
+  /**
+   * Tries to settle again, as long as nothing was sent and the leases last, after which others may reserve by the same ids.
+   * It does not keep the program running.
+   */
   async #settleLater(settle: () => Promise<unknown>, firstError: unknown): Promise<void> {
     let error = firstError;
     for (const pauseMs of UNSENT_PAUSES_MS) {
-      if (!this.#core.isUnsent(error)) break;
+      if (!this.#core.isUnsent(error) || performance.now() + pauseMs >= this.#heldUntil) break;
       await new Promise((resolve) => unref(setTimeout(resolve, pauseMs)));
       try {
         await settle();

@@ -21,7 +21,7 @@ from ._internal.local import LocalBase
 from ._internal.memory import MemoryBase, MemoryCoreBase, Waiter, plain_words
 from ._internal.options import AllOptions, LookOptions, ReserveOptions, SeveralOptions, ThrottleOptions, WindowOptions
 from ._internal.replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
-from ._internal.reservation import RETRY_SECONDS, Cost, ReservationBase, Settle, Step
+from ._internal.reservation import Cost, ReservationBase, Settle, Step
 from ._internal.words import Duration, Key
 
 if TYPE_CHECKING:
@@ -208,11 +208,12 @@ class Reservation(ReservationBase):
     async def _end(self, error: BaseException | None) -> None:
         how = self._end_block(error)
         outcome = await self._try_to_settle(how) if how else []
-        if self._is_retried(outcome, error):
+        if self._is_unsent(outcome):
             # A copy, because this one may be entered again meanwhile.
-            self._core.settle_later(copy(self)._retry(how))
+            self._core.settle_later(copy(self)._retry(how, outcome))
         else:
-            self._check_settled(outcome, error)
+            self._warn_unsettled(outcome)
+        self._check_settled(outcome, error)
 
     async def _try_to_settle(self, how: str) -> list[str] | Exception:
         outcome = await self._try(self._steps(how))
@@ -220,10 +221,9 @@ class Reservation(ReservationBase):
             outcome = await self._try(self._steps("release"))
         return outcome
 
-    async def _retry(self, how: str) -> None:
+    async def _retry(self, how: str, outcome: list[str] | Exception) -> None:
         """Settles what could not be settled at the end of the block, because no server executed anything."""
-        outcome: list[str] | Exception = []
-        for seconds in RETRY_SECONDS:
+        for seconds in self._pauses():
             await asyncio.sleep(seconds)
             outcome = await self._try_to_settle(how)
             if getattr(outcome, "was_sent", True):

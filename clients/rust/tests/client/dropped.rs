@@ -141,6 +141,18 @@ async fn a_settlement_that_could_not_be_sent_is_tried_again() {
     drop(permit);
     sleep(Duration::from_secs(1)).await;
     assert_eq!(server.sent(), ["RL.RELEASE jobs x"]);
+    // After its lease somebody else may have reserved by this id.
+    let lease = Duration::from_millis(500);
+    let semaphore = Semaphore::new(5);
+    let permit = limiter.acquire("jobs", &semaphore).id("x").lease(lease).renewed(false);
+    let permit = permit.await.unwrap();
+    is_away.store(true, Relaxed);
+    drop(permit);
+    sleep(Duration::from_secs(10)).await;
+    is_away.store(false, Relaxed);
+    server.sent();
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(server.sent(), [""; 0]);
 }
 
 /// Only RL.ALL knows the limit of its name, and it gives nothing back.

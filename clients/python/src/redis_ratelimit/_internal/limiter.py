@@ -6,7 +6,6 @@ import os
 import threading
 import time
 import weakref
-from contextlib import suppress
 from copy import copy
 from time import monotonic
 from types import TracebackType
@@ -21,7 +20,7 @@ from .limits import RateLike, WindowLike
 from .local import LocalBase
 from .options import AllOptions, LookOptions, ReserveOptions, SeveralOptions, ThrottleOptions, WindowOptions
 from .replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
-from .reservation import RETRY_SECONDS, Cost, ReservationBase, Settle, Step
+from .reservation import Cost, ReservationBase, Settle, Step
 from .words import Duration, Key
 
 if TYPE_CHECKING:
@@ -183,11 +182,14 @@ class Reservation(ReservationBase):
     def _end(self, error: BaseException | None) -> None:
         how = self._end_block(error)
         outcome = self._try_to_settle(how) if how else []
-        if self._is_retried(outcome, error):
-            with suppress(RuntimeError):  # No thread can be started.
+        try:
+            if self._is_unsent(outcome):
                 # A copy, because this one may be entered again meanwhile.
-                threading.Thread(target=copy(self)._retry, args=(how,), daemon=True).start()
-                return
+                threading.Thread(target=copy(self)._retry, args=(how, outcome), daemon=True).start()
+            else:
+                self._warn_unsettled(outcome)
+        except RuntimeError:  # No thread can be started.
+            self._warn_unsettled(outcome)
         self._check_settled(outcome, error)
 
     def _try_to_settle(self, how: str) -> list[str] | Exception:
@@ -196,10 +198,9 @@ class Reservation(ReservationBase):
             outcome = self._try(self._steps("release"))
         return outcome
 
-    def _retry(self, how: str) -> None:
+    def _retry(self, how: str, outcome: list[str] | Exception) -> None:
         """Settles what could not be settled at the end of the block, because no server executed anything."""
-        outcome: list[str] | Exception = []
-        for seconds in RETRY_SECONDS:
+        for seconds in self._pauses():
             time.sleep(seconds)
             outcome = self._try_to_settle(how)
             if getattr(outcome, "was_sent", True):

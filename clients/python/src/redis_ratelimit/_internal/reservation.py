@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from threading import Lock
 from time import monotonic
 from typing import Any, Literal, NamedTuple, TypeVar, Union
@@ -332,12 +333,15 @@ class ReservationBase:
         """Returns the names of the limits whose reservations had ended, or could not be settled or renewed."""
         return ", ".join(map(repr, self.ids if isinstance(outcome, Exception) else outcome))
 
-    def _is_retried(self, outcome: list[str] | Exception, error: BaseException | None) -> bool:
-        """Returns whether a settlement is tried again in the background: no server executed it, and the end of the block
-        does not raise why."""
-        if not isinstance(outcome, Exception) or getattr(outcome, "was_sent", True):
-            return False
-        return error is not None or self._core.is_forgiven(outcome)
+    def _is_unsent(self, outcome: list[str] | Exception) -> bool:
+        """Returns whether a settlement is tried again in the background, because no server executed it."""
+        return isinstance(outcome, Exception) and not getattr(outcome, "was_sent", True)
+
+    def _pauses(self) -> Iterator[float]:
+        """Returns the pauses before each further try to settle, in seconds, while the leases last: after that others may
+        reserve by the same ids."""
+        ends_at = self._renewed_at + (self._lease_seconds or DEFAULT_LEASE_MS / 1000)
+        return takewhile(lambda seconds: monotonic() + seconds < ends_at, RETRY_SECONDS)
 
     def _warn_unsettled(self, outcome: list[str] | Exception) -> None:
         if isinstance(outcome, Exception):
@@ -352,7 +356,6 @@ class ReservationBase:
 
     def _check_settled(self, outcome: list[str] | Exception, error: BaseException | None) -> None:
         """Raises what the end of a block raises. `error` is the exception of the block, which is more important."""
-        self._warn_unsettled(outcome)
         if not outcome or error is not None:
             return
         if not isinstance(outcome, Exception):
