@@ -6,6 +6,7 @@
 //!   ServerCall::join                blocks the client, and puts the call into the line on the key of that limit
 //!
 //! WaitingKeyspace::wake           by each command that may change the key, before it takes and after it gives back
+//!   make_pending_write              what CLIENT UNBLOCK or a client that is gone has left to write
 //!   try_heads                       try_head for the head, and after each grant for the next one
 //! the server's timer              when the head could be granted, a wait times out, or others may have changed the key
 //!   serve_line                      makes the writes that are left, try_head, and dismiss for calls whose time is up
@@ -14,7 +15,7 @@
 //!         decide_waiting                the steps of crate::decide: it is granted, waits on, or is denied in the end
 //!       WaitingKeyspace::deliver      ends the wait with the decisions or an error, and lets the client go
 //! CLIENT UNBLOCK                  the server has ended the wait
-//!   decide_on_its_keys              as when the time is up, but what it counts is written later
+//!   decide_on_its_keys              as when the time is up, but what it counts is left to write
 //!
 //! the client gets its reply
 //!   WaitingCall::write_reply        from the decisions with which the wait ended
