@@ -23,7 +23,8 @@ class Numbers(unittest.TestCase):
             "least_ms": reservation.MIN_RENEWAL_MS,
         }
         self.assertEqual(local.MIN_LEASE_MS, NUMBERS["lease"]["least_ms"])
-        own = {"breaker": breaker, "renewal": renewal}
+        settling = {"pauses_ms": [seconds * 1000 for seconds in reservation.RETRY_SECONDS]}
+        own = {"breaker": breaker, "renewal": renewal, "settling": settling}
         self.assertEqual(own, {name: NUMBERS[name] for name in own})
 
     def test_a_reservation_is_held_for_this_long(self) -> None:

@@ -20,7 +20,7 @@ export const RENEWALS_PER_LEASE = 3;
 /** The lease of a reservation without a lease of its own: the default of the server's setting ratelimit.lease. */
 export const DEFAULT_LEASE_MS = 20_000;
 /** The pauses before a settlement that could not be sent is tried again. */
-const UNSENT_PAUSES_MS = [0, 50, 250, 1000, 4000, 15_000];
+export const UNSENT_PAUSES_MS = [0, 50, 250, 1000, 4000, 15_000];
 /** The shortest pause between two renewals. */
 export const MIN_RENEWAL_MS = 5;
 

@@ -140,6 +140,7 @@ export const NUMBERS: {
   breaker: { failures: number; pause_ms: number; probe_ms: number };
   lease: { least_ms: number };
   renewal: { per_lease: number; default_lease_ms: number; least_ms: number };
+  settling: { pauses_ms: number[] };
   held: { limit: LimitCase; lease_ms: number; held_ms: number }[];
 } = load("numbers.json");
 

@@ -18,6 +18,7 @@ test("the numbers that all clients share", () => {
     least_ms: reservation.MIN_RENEWAL_MS,
   };
   assert.deepEqual(renewal, NUMBERS.renewal);
+  assert.deepEqual({ pauses_ms: reservation.UNSENT_PAUSES_MS }, NUMBERS.settling);
   for (const { limit, lease_ms: lease, held_ms: expected } of NUMBERS.held) {
     assert.equal(lease + countedMs(limitOf(limit) as Window), expected, JSON.stringify(limit));
   }

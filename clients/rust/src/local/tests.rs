@@ -221,6 +221,7 @@ fn the_numbers_are_those_of_all_clients() {
         "least_ms": ms(reservation::LEAST_RENEWAL),
     });
     assert_eq!(renewal, numbers["renewal"]);
+    assert_eq!(serde_json::json!({ "pauses_ms": crate::core::PAUSES_MS }), numbers["settling"]);
     for case in numbers["held"].as_array().unwrap() {
         let lease_ms = case["lease_ms"].as_u64().unwrap();
         let lease = Duration::from_millis(lease_ms);
