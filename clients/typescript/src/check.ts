@@ -3,6 +3,8 @@
  * arguments that exclude each other, are a RangeError.
  */
 
+import type { Period } from "./limits.js";
+
 /** Returns a value as it is shown in errors. */
 export function quote(value: unknown): string {
   if (typeof value === "bigint") return `${value}n`;
@@ -81,14 +83,26 @@ export function lengthMs(text: string, units: ReadonlyMap<string, number> = UNIT
   return count === undefined || unitMs === undefined ? null : BigInt(count) * BigInt(unitMs);
 }
 
-/** Returns whether a text is a number, or a number with a unit. The server checks the unit. */
-export const isPeriod = (text: unknown): text is string => typeof text === "string" && /^\d+[a-z]*$/i.test(text);
+/**
+ * Returns the word for a period: 0, or a number with a unit, which the server checks. A bare number is a RangeError: to the
+ * server it is seconds, but in this language durations are usually milliseconds.
+ */
+export function periodWord(period: unknown): string {
+  if (typeof period !== "string" && typeof period !== "number" && typeof period !== "bigint") {
+    throw new TypeError(`period must be a string such as "10s", not ${quote(period)}`);
+  }
+  const word = String(period);
+  if (word === "0" || /^\d+[a-z]+$/i.test(word)) return word;
+  if (/^\d+$/.test(word)) throw new RangeError(`period must have a unit: write "${word}s", not ${quote(period)}`);
+  const units = "with one of the units ms, s, min, h, d, w, mo and y";
+  throw new RangeError(`period must be a string such as "10s", ${units}, not ${quote(period)}`);
+}
 
-/** Returns the milliseconds of a period; null for months and years, which differ in length, and for other texts. */
-export const periodMs = (period: number | string): bigint | null => lengthMs(String(period), UNIT_MS, "s");
+/** Returns the milliseconds of a period; null for 0, months and years, which differ in length, and unknown units. */
+export const periodMs = (period: Period): bigint | null => lengthMs(periodWord(period));
 
-/** Returns the shortest length of a period in milliseconds; null for other texts. */
-export const minPeriodMs = (period: number | string): bigint | null => lengthMs(String(period), MIN_UNIT_MS, "s");
+/** Returns the shortest length of a period in milliseconds; null for 0 and unknown units. */
+export const minPeriodMs = (period: Period): bigint | null => lengthMs(periodWord(period), MIN_UNIT_MS);
 
 /** Returns the milliseconds of a number, or of a number with a unit such as "5s". */
 export function toMilliseconds(name: string, value: unknown): number {

@@ -8,8 +8,11 @@ export type Word = string | Buffer;
 /** A whole number. Beyond 2^53 it must be a bigint. */
 export type Integer = number | bigint;
 
-/** Seconds, or a text with a unit: "500ms", "10s", "5min", "2h", "1d", "1w", "1mo", "1y". */
-export type Period = number | string;
+/**
+ * A text with a unit: "500ms", "10s", "5min", "2h", "1d", "1w", "1mo", "1y". A bare number is a RangeError, except for 0 or
+ * "0", which is that of a semaphore.
+ */
+export type Period = string | 0;
 
 /** Milliseconds, or a text with a unit: "500ms", "10s", "5min", "2h", "1d", "1w". */
 export type Duration = number | string;

@@ -1,6 +1,6 @@
 /** The words of limits and options in commands, after checking them. */
 
-import { checkFlag, checkOptions, checkSignal, duration, integer, isPeriod, quote, text } from "./check.js";
+import { checkFlag, checkOptions, checkSignal, duration, integer, periodWord, quote, text } from "./check.js";
 import type { Key, Command } from "./command.js";
 import type { Integer, Limit, Window, Word } from "./limits.js";
 import type { CallOptions, ClauseOptions, ReserveOptions, ThrottleOptions, WindowOptions } from "./options.js";
@@ -48,15 +48,10 @@ export const isSemaphore = (window: Limit): boolean =>
 /** Returns the words of a limit that come before the quantity. */
 export function limitWords(limit: Limit): string[] {
   if (typeof limit === "string") return [limit];
-  const { period } = limit;
-  if (typeof period === "string" && !isPeriod(period)) {
-    const units = '"10s", with one of the units ms, s, min, h, d, w, mo and y';
-    throw new RangeError(`period must be seconds, or a text such as ${units}, not ${quote(period)}`);
-  }
-  const periodWord = typeof period === "string" ? period : integer("period", period);
+  const period = periodWord(limit.period);
   return "burst" in limit
-    ? [integer("burst", limit.burst), integer("count", limit.count), periodWord]
-    : [integer("limit", limit.limit), periodWord];
+    ? [integer("burst", limit.burst), integer("count", limit.count), period]
+    : [integer("limit", limit.limit), period];
 }
 
 /** Returns the words of a limit that are among the options. */

@@ -90,14 +90,14 @@ suite("calls", () => {
 
   test("large numbers are bigints", async () => {
     const recorder = new Recorder(ALLOWED);
-    await new Limiter(recorder).throttle("k", { burst: 2n ** 62n, count: 1, period: 1 }, { quantity: -(2n ** 62n) });
-    assert.deepEqual(recorder.sent, ["RL.THROTTLE k 4611686018427387904 1 1 -4611686018427387904 MS"]);
+    await new Limiter(recorder).throttle("k", { burst: 2n ** 62n, count: 1, period: "1s" }, { quantity: -(2n ** 62n) });
+    assert.deepEqual(recorder.sent, ["RL.THROTTLE k 4611686018427387904 1 1s -4611686018427387904 MS"]);
   });
 
   const everyCall = (limiter: Limiter, options: CallOptions = {}): (() => Promise<unknown>)[] => [
-    () => limiter.throttle("k", { burst: 1, count: 1, period: 1 }, options),
+    () => limiter.throttle("k", { burst: 1, count: 1, period: "1s" }, options),
     () => limiter.throttleRo("k", "@free", options),
-    () => limiter.window("k", { limit: 1, period: 1 }, options),
+    () => limiter.window("k", { limit: 1, period: "1s" }, options),
     () => limiter.windowRo("k", "@day", options),
     () => limiter.reserve("k", "@day", options),
     () => limiter.acquire("k", "@day", options, () => assert.fail("entered")),
@@ -112,7 +112,7 @@ suite("calls", () => {
     () => limiter.info("k", options),
     () => limiter.top(options),
     () => limiter.policies(options),
-    () => limiter.local("k", { limit: 1, period: 1 }).take(1, options),
+    () => limiter.local("k", { limit: 1, period: "1s" }).take(1, options),
   ];
 
   test("a call whose signal has fired sends nothing, and rejects with the signal's reason", async () => {
@@ -127,8 +127,8 @@ suite("calls", () => {
     for (const limiter of [new Limiter(recorder, { unreachable: "allow" }), new MemoryLimiter()]) {
       limiter.close();
       for (const call of everyCall(limiter)) await assert.rejects(call(), Closed, call.toString());
-      await assert.rejects(limiter.throttle("k", { burst: 1, count: 1, period: 1 }), Closed);
-      await assert.rejects(limiter.window("k", { limit: 1, period: 1 }), Closed);
+      await assert.rejects(limiter.throttle("k", { burst: 1, count: 1, period: "1s" }), Closed);
+      await assert.rejects(limiter.window("k", { limit: 1, period: "1s" }), Closed);
     }
     assert.deepEqual(recorder.sent, []);
   });
@@ -265,9 +265,9 @@ suite("calls", () => {
   });
 
   test("a cancelled call gives back what it took, but not what was used or booked", async () => {
-    const rate = { burst: 9, count: 1, period: 1 };
+    const rate = { burst: 9, count: 1, period: "1s" };
     const cases: [ThrottleOptions, unknown[], string[]][] = [
-      [{ quantity: 2 }, ALLOWED, ["RL.THROTTLE k 9 1 1 -2"]],
+      [{ quantity: 2 }, ALLOWED, ["RL.THROTTLE k 9 1 1s -2"]],
       [{ quantity: 2, force: true }, ALLOWED, []],
       // Bookings that were made meanwhile do not move, so the next call would get the same turn as one of them.
       [{ ahead: "1min" }, [...ALLOWED.slice(0, 5), 100], []],
@@ -295,8 +295,8 @@ suite("calls", () => {
   test("a limit of the wrong kind is a TypeError before anything is sent", async () => {
     const recorder = new Recorder();
     const limiter = new Limiter(recorder);
-    const rate = { burst: 4, count: 1, period: 60 };
-    const window = { limit: 3, period: 60 };
+    const rate = { burst: 4, count: 1, period: "60s" };
+    const window = { limit: 3, period: "60s" };
     const noRates = [undefined, null, {}, 5, [], { burst: 1 }, { ...rate, limit: 5 }, { ...rate, tz: "UTC" }, window];
     const noWindows = [undefined, null, {}, 5, { limit: 1 }, { ...window, typo: 1 }, { ...window, fixed: "yes" }, rate];
     const wrong: (() => unknown)[] = [
@@ -400,7 +400,25 @@ suite("calls", () => {
       }),
       ...["1 hours", "1 h", "hour", "5 per minute", "", "-1s", "1.5s"].map((period): (typeof wrong)[0] => {
         const ask = () => limiter.window("k", { limit: 5, period });
-        return [RangeError, 'period must be seconds, or a text such as "10s"', ask];
+        return [RangeError, 'period must be a string such as "10s"', ask];
+      }),
+      ...[-1, 1.5, NaN, null, {}].map((period): (typeof wrong)[0] => {
+        const ask = () => limiter.window("k", { limit: 5, period: period as never });
+        return [typeof period === "number" ? RangeError : TypeError, 'period must be a string such as "10s"', ask];
+      }),
+      // Only here: the clients for Python and Rust take a number alone as seconds.
+      ...(
+        [
+          [60, "60"],
+          [60n, "60n"],
+          ["60", '"60"'],
+        ] as const
+      ).flatMap(([given, shown]): typeof wrong => {
+        const [period, says] = [given as never, `period must have a unit: write "60s", not ${shown}`];
+        return [
+          [RangeError, says, () => limiter.window("k", { limit: 5, period })],
+          [RangeError, says, () => limiter.throttle("k", { burst: 4, count: 5, period })],
+        ];
       }),
       ...(
         [
@@ -604,7 +622,7 @@ suite("without Redis", () => {
   test("an id that is held is an error of its own", async () => {
     const message = "DUPLICATE the id is already held or waiting: use another id, or apply or release it first";
     for (const limiter of [new Limiter(new Recorder(new ErrorReply(message))), new MemoryLimiter()]) {
-      const reserve = () => limiter.reserve("k", { limit: 5, period: 60 }, { id: "job" });
+      const reserve = () => limiter.reserve("k", { limit: 5, period: "60s" }, { id: "job" });
       if (limiter instanceof MemoryLimiter) await reserve();
       await assert.rejects(reserve(), (error) => {
         assert.ok(error instanceof Duplicate && error.cause instanceof Error);

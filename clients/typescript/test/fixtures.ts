@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import type { TestContext } from "node:test";
 
 import { clause, type Clause, type Limit, type Limiter } from "../src/index.js";
-import type { Reply, ReplyWithOptions } from "../src/index.js";
+import type { Period, Reply, ReplyWithOptions } from "../src/index.js";
 
 /** The ids that this library makes. */
 export const OWN_ID = / ID [\w-]{16}(?= |$)/g;
@@ -50,7 +50,7 @@ export const refused = (): Error =>
 
 const load = (name: string) => JSON.parse(readFileSync(new URL(`../../../spec/${name}`, import.meta.url), "utf8"));
 
-type LimitCase = string | { rate: [number, number, number | string] } | { window: [number, number | string, object] };
+type LimitCase = string | { rate: [number, number, Period] } | { window: [number, Period, object] };
 
 export interface Case {
   call: string;

@@ -148,7 +148,8 @@ suite("headers", () => {
         /each of limits must be a rate, a window or "@policy"/,
       );
     }
-    assert.throws(() => headers(allowed, { limits: { limit: 5, period: 60, unit: "ä" } }), /printable ASCII/);
+    assert.throws(() => headers(allowed, { limits: { limit: 5, period: "60s", unit: "ä" } }), /printable ASCII/);
+    assert.throws(() => headers(allowed, { limits: { limit: 5, period: 60 as never } }), /write "60s", not 60$/);
   });
 
   test("each kind can be left out", () => {

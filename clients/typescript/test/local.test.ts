@@ -286,7 +286,7 @@ suite("leases with a held clock", () => {
   test("wrong limits and options are refused", () => {
     for (const [window, options, error] of [
       [{ limit: 5, period: 0 }, {}, /^RangeError: local takes a window with a period; 0 is a semaphore/],
-      [{ burst: 1, count: 1, period: 1 } as never, {}, /^TypeError: local takes a window /],
+      [{ burst: 1, count: 1, period: "1s" } as never, {}, /^TypeError: local takes a window /],
       [WINDOW, { lease: "soon" }, /^RangeError: lease must be milliseconds/],
       [WINDOW, { quantity: 3 } as never, /^TypeError: local has no option "quantity"/],
       [WINDOW, { leave: 1.5 }, /^RangeError: leave must be a whole number/],

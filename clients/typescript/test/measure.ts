@@ -10,8 +10,8 @@ const ROUNDS = 20;
 const GOAL = 500_000;
 
 const limiter = new MemoryLimiter();
-const RATE = { burst: 15, count: 30, period: 60 };
-const WINDOW = { limit: 1000, period: 60 };
+const RATE = { burst: 15, count: 30, period: "60s" };
+const WINDOW = { limit: 1000, period: "60s" };
 
 async function measure(name: string, work: (at: number) => Promise<unknown>): Promise<void> {
   const rates: number[] = [];

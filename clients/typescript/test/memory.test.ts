@@ -28,8 +28,8 @@ function held(options: Omit<MemoryLimiterOptions, "clock"> = {}): { limiter: Mem
 test("keys of any characters and bytes are distinct", async () => {
   const { limiter } = held();
   for (const key of ["käufer:1", "käufer:2", "\0", "", "日本".repeat(2000), Buffer.from([0xff, 0xfe])]) {
-    assert.equal((await limiter.window(key, { limit: 1, period: 60 })).allowed, true);
-    assert.equal((await limiter.window(key, { limit: 1, period: 60 })).allowed, false);
+    assert.equal((await limiter.window(key, { limit: 1, period: "60s" })).allowed, true);
+    assert.equal((await limiter.window(key, { limit: 1, period: "60s" })).allowed, false);
   }
   const reply = await limiter.reserve("s", semaphore(2), { id: 'a"b\\c\nü' });
   assert.deepEqual(
@@ -40,11 +40,14 @@ test("keys of any characters and bytes are distinct", async () => {
 
 test("errors are those of a server", async () => {
   const { limiter } = held();
-  await assert.rejects(limiter.throttle("k", { burst: -1, count: 1, period: 1 }), /^ReplyError: ERR max_burst /);
+  await assert.rejects(limiter.throttle("k", { burst: -1, count: 1, period: "1s" }), /^ReplyError: ERR max_burst /);
   await assert.rejects(limiter.window("k", "@gold"), (error) => error instanceof UnknownPolicy);
-  await assert.rejects(limiter.throttle("k", { limit: 1, period: 1 } as never), /^TypeError: throttle takes a rate /);
   await assert.rejects(
-    limiter.throttle(5 as never, { burst: 1, count: 1, period: 1 }),
+    limiter.throttle("k", { limit: 1, period: "1s" } as never),
+    /^TypeError: throttle takes a rate /,
+  );
+  await assert.rejects(
+    limiter.throttle(5 as never, { burst: 1, count: 1, period: "1s" }),
     /^TypeError: the key must be a string/,
   );
 });
@@ -223,13 +226,13 @@ test("calls wait by the system's clock, or by that of a test", async () => {
 
 test("a share scales limits, and all shares together never exceed the limit", async () => {
   const { limiter } = held({ share: 1 / 4, policies: { day: "WINDOW 10 1d" } });
-  assert.equal((await limiter.window("w", { limit: 10, period: 60 })).limit, 2);
-  assert.equal((await limiter.window("few", { limit: 3, period: 60 })).limit, 1);
+  assert.equal((await limiter.window("w", { limit: 10, period: "60s" })).limit, 2);
+  assert.equal((await limiter.window("few", { limit: 3, period: "60s" })).limit, 1);
   assert.equal((await limiter.window("d", "@day")).limit, 2);
-  const reply = await limiter.throttle("t", { burst: 15, count: 30, period: 60 }, { quantity: 4 });
+  const reply = await limiter.throttle("t", { burst: 15, count: 30, period: "60s" }, { quantity: 4 });
   assert.deepEqual([reply.limit, reply.remaining, reply.resetAfterMs], [4, 0, 32_000]);
   const { answers } = await limiter.all([
-    clause.window("{u}a", { limit: 8, period: 60 }),
+    clause.window("{u}a", { limit: 8, period: "60s" }),
     clause.acquire("{u}b", semaphore(4)),
   ]);
   assert.deepEqual(
@@ -239,7 +242,7 @@ test("a share scales limits, and all shares together never exceed the limit", as
   for (let processes = 1; processes < 12; processes += 1) {
     const limit = processes + 25;
     const one = held({ share: 1 / processes }).limiter;
-    const { granted } = await one.window("k", { limit, period: 60 }, { quantity: 100, atmost: true });
+    const { granted } = await one.window("k", { limit, period: "60s" }, { quantity: 100, atmost: true });
     assert.equal(granted, Math.floor(limit / processes));
   }
 });

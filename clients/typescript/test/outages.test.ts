@@ -11,7 +11,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { Redis } from "ioredis";
 
-import { Busy, Limiter, type Reply, type Reservation } from "../src/index.js";
+import { Busy, Limiter, semaphore, type Reply, type Reservation } from "../src/index.js";
 import { isOwnStop, testUnlessStopped } from "./machine.js";
 import { freePort, Proxy, Server, SINGLE, until, type Opened } from "./servers.js";
 
@@ -367,9 +367,8 @@ for (const [library, open] of SINGLE) {
     );
 
     const hangsLater = async ({ server, limiter }: Setup) => {
-      const semaphore = { limit: 1, period: 0 };
-      assert.equal((await limiter.reserve("s", semaphore)).allowed, true);
-      const waits = limiter.reserve("s", semaphore, { block: 600 });
+      assert.equal((await limiter.reserve("s", semaphore(1))).allowed, true);
+      const waits = limiter.reserve("s", semaphore(1), { block: 600 });
       await sleep(100);
       // The server answers others as the wait begins, but not when it ends.
       all([await measured(limiter)], "decided", PATIENT);

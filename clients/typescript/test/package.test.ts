@@ -68,7 +68,7 @@ const DECIDING = `
   import { MemoryLimiter } from "redis-ratelimit-client";
   export async function decide() {
     const limiter = new MemoryLimiter();
-    const window = { limit: 1, period: 60 };
+    const window = { limit: 1, period: "60s" };
     const replies = [await limiter.window("a", window), await limiter.window("a", window), await limiter.local("b", window).take()];
     limiter.close();
     return replies.map(({ allowed }) => allowed).join();
@@ -125,7 +125,7 @@ const GUARDED = `
   Module({ controllers: [Pages] })(App);
   const app = await NestFactory.create(App, { logger: false });
   const limiter = new MemoryLimiter();
-  app.useGlobalGuards(new RateLimitGuard(limiter, () => clause.window("k", { limit: 1, period: 60 })));
+  app.useGlobalGuards(new RateLimitGuard(limiter, () => clause.window("k", { limit: 1, period: "60s" })));
   await app.listen(0, "127.0.0.1");
   const get = () => fetch("http://127.0.0.1:" + app.getHttpServer().address().port);
   const [one, two] = [await get(), await get()];
@@ -238,7 +238,7 @@ suite("with a registry", { skip: process.env["CLIENTS"] !== "all" && "needs a re
       const program = `import { createClient } from "redis";
         import { Limiter, MemoryLimiter } from "redis-ratelimit-client";
         new Limiter(createClient()).close();
-        console.log((await new MemoryLimiter().window("k", { limit: 1, period: 60 })).allowed);`;
+        console.log((await new MemoryLimiter().window("k", { limit: 1, period: "60s" })).allowed);`;
       writeFileSync(join(folder, "program.mjs"), program);
       assert.equal(execFileSync(process.execPath, [join(folder, "program.mjs")], { encoding: "utf8" }), "true\n");
     } finally {

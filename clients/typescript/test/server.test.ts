@@ -207,7 +207,7 @@ for (const [kind, open] of KINDS) {
       const before = Number(await connected());
       const given = Array.from({ length: 5 }, () => {
         const controller = new AbortController();
-        const call = fresh.throttle("k", { burst: 9, count: 1, period: 1 }, { block: 0, signal: controller.signal });
+        const call = fresh.throttle("k", { burst: 9, count: 1, period: "1s" }, { block: 0, signal: controller.signal });
         controller.abort();
         return assert.rejects(call, (error) => error === controller.signal.reason);
       });
@@ -221,11 +221,11 @@ for (const [kind, open] of KINDS) {
     test("error replies are thrown even if outages allow", async () => {
       const allowing = new Limiter(opened.client, { unreachable: "allow", ...PATIENT });
       await assert.rejects(allowing.window("k", { limit: 5, period: "1m" }), /1min or 1mo/);
-      await assert.rejects(allowing.throttle("k", { burst: -1, count: 1, period: 1 }), /max_burst must be/);
+      await assert.rejects(allowing.throttle("k", { burst: -1, count: 1, period: "1s" }), /max_burst must be/);
       const wrong: (() => Promise<unknown>)[] = [
-        () => allowing.window("k", { limit: -1, period: 60 }),
-        () => allowing.throttle("k", { burst: 1, count: 1, period: 1 }, { block: 1, ahead: 1 }),
-        () => allowing.window("k", { limit: 5, period: 60 }, { quantity: 2n ** 70n }),
+        () => allowing.window("k", { limit: -1, period: "60s" }),
+        () => allowing.throttle("k", { burst: 1, count: 1, period: "1s" }, { block: 1, ahead: 1 }),
+        () => allowing.window("k", { limit: 5, period: "60s" }, { quantity: 2n ** 70n }),
         () => allowing.top({ count: 0 }),
         () => allowing.release("k"),
       ];
@@ -374,7 +374,7 @@ for (const [kind, open] of SINGLE) {
     for (const isConnected of [false, true]) {
       const { client, close } = open(proxy.port);
       const limiter = new Limiter(client, { unreachable: "allow", ...PATIENT });
-      const rate = { burst: 9, count: 1, period: 1 };
+      const rate = { burst: 9, count: 1, period: "1s" };
       if (isConnected) await limiter.throttle("k", rate);
       proxy.dropping = true;
       const given = limiter.throttle("k", rate);
@@ -402,7 +402,7 @@ test("a wrong password and a database that does not exist are error replies, not
     const options = { ...socket, ...user, db, lazyConnect: true };
     for (const client of [nodeRedis, new Redis(options), new Ioredis50.default(options), new Redis6(options)]) {
       const limiter = new Limiter(client, { unreachable: "allow", ...PATIENT });
-      await assert.rejects(limiter.window("k", { limit: 5, period: 60 }), (error) => codeOf(error) === code);
+      await assert.rejects(limiter.window("k", { limit: 5, period: "60s" }), (error) => codeOf(error) === code);
       limiter.close();
     }
   }
@@ -416,7 +416,7 @@ test("a cluster that lets a client of ioredis run no command is an error reply, 
   for (const client of [new Cluster(nodes, options), new Cluster50(nodes, options), new Cluster6(nodes, options)]) {
     const limiter = new Limiter(client, { unreachable: "allow", ...PATIENT });
     for (const call of [{}, { block: 10 }]) {
-      const asked = limiter.window("k", { limit: 5, period: 60 }, call);
+      const asked = limiter.window("k", { limit: 5, period: "60s" }, call);
       await assert.rejects(asked, (error) => codeOf(error) === "NOPERM");
     }
     limiter.close();

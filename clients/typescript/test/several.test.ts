@@ -53,7 +53,7 @@ const CLUSTER_PORT = Number(process.env["RATELIMIT_CLUSTER_PORT"]);
 
 const TOKENS = { limit: 1000, period: "1h" };
 const DOLLARS = { limit: 5000, period: "1d" };
-const NINE = { limit: 9, period: 60 };
+const NINE = { limit: 9, period: "60s" };
 const PAIR = [clause.acquire("a", NINE), clause.acquire("b", NINE)];
 /** Two reservations, x in the key a and y in b. */
 const ANSWERS = ["x", "y"].map((id) => [0, 9, 8, -1, 20000, id]);
@@ -449,7 +449,7 @@ suite("several limits as one", () => {
 
   test("a limit may have the name of a member of all objects", async () => {
     const single = new Recorder([0, 3, 2, -1, 20000, "job"], 1);
-    await new Limiter(single).acquire("constructor", { limit: 3, period: 60 }, {}, () => {});
+    await new Limiter(single).acquire("constructor", { limit: 3, period: "60s" }, {}, () => {});
     assert.equal(single.sent[1], "RL.APPLY constructor job");
     const several = new Recorder(RESERVED, ...QUEUED, [1, 1]);
     const names = [clause.acquire("toString", NINE), clause.acquire("__proto__", NINE)];
@@ -559,7 +559,7 @@ suite("several limits as one", () => {
       [full, clause.window("w", NINE)],
       clause.window("c", NINE, { check: true }),
     ];
-    const taken = ["RL.THROTTLE t 4 1 1h -3", "RL.WINDOW w 9 60 -1"];
+    const taken = ["RL.THROTTLE t 4 1 1h -3", "RL.WINDOW w 9 60s -1"];
     for (const lost of [false, true]) {
       const { client, sent, ids, answer, fail } = late();
       const controller = new AbortController();
