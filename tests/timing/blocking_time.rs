@@ -352,7 +352,7 @@ fn a_call_behind_others_is_judged_alone() {
         let (server, mut conn) = Server::connect();
         conn.cmd("RL.THROTTLE k 0 1 1s");
         let _first = server.wait_shortly("RL.THROTTLE k 0 1 1s 1 BLOCK 60000");
-        // Alone it could be had within its time; in fact another is before it.
+        // By itself it would be granted in time, but another call is ahead of it.
         let begin = Instant::now();
         assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 BLOCK 1300")[0], 1);
         assert!(begin.elapsed() >= ms(1300), "{:?}", begin.elapsed());
