@@ -203,7 +203,7 @@ class Reservation(ReservationBase):
         for seconds in self._pauses():
             time.sleep(seconds)
             outcome = self._try_to_settle(how)
-            if getattr(outcome, "was_sent", True):
+            if not self._is_unsent(outcome):
                 break
         self._end_retries(how, outcome)
 
